@@ -1,0 +1,46 @@
+"""Losses of positive scores (...,) and negative scores (..., k), one value per positive.
+
+Scores are similarities: higher is better. Both are means over a positive's negatives, so that the
+gradient's size does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fkge.settings import TrainSettings
+
+LossName = Literal["margin", "sigmoid"]
+
+
+def margin_of(settings: TrainSettings) -> float:
+    """The margin: as set, or by the scale of the model's scores."""
+    if settings.margin is not None:
+        return settings.margin
+    if settings.model.lower() in ("distmult", "complex"):
+        return 0.0 if settings.loss == "sigmoid" else 1.0
+    return 9.0 if settings.loss == "sigmoid" else 1.0
+
+
+def margin_ranking(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """max(0, margin − positive + negative), the paper's loss."""
+    return F.relu(margin - positive.unsqueeze(-1) + negative).mean(-1)
+
+
+def self_adversarial(positive: Tensor, negative: Tensor, margin: float, temperature: float) -> Tensor:
+    """Sun et al. 2019: −½ log σ(margin + positive) − ½ Σ w log σ(−margin − negative), w fixed per step."""
+    weights = torch.softmax(temperature * negative.detach(), dim=-1)
+    return -0.5 * (F.logsigmoid(margin + positive) + (weights * F.logsigmoid(-margin - negative)).sum(-1))
+
+
+def loss_per_positive(
+    name: LossName, positive: Tensor, negative: Tensor, margin: float, temperature: float
+) -> Tensor:
+    """The loss called `name`, (...,)."""
+    if name == "margin":
+        return margin_ranking(positive, negative, margin)
+    return self_adversarial(positive, negative, margin, temperature)

@@ -1,0 +1,350 @@
+"""Scoring models. A model is one small class; nothing here knows how it is trained.
+
+Every model is written in three steps, which training, ranking and the closed-form kernels share:
+
+1. `project`: an entity as a relation sees it (identity unless the model has projections);
+2. `tail_query`, `head_query`: the point at which the missing tail, or head, is expected;
+3. `similarity`: how near a candidate is to that point. Higher is better, so distances are negated.
+
+    score(h, r, t) = similarity(tail_query(h', r), t') = similarity(head_query(t', r), h')
+
+with h' = project(h, r). A query is computed once and compared with any number of candidates.
+
+Formulas of TransE, TransH, TransR, TransD and RotatE are OpenKE's, with its norm flag (`normalize`: entity
+and relation vectors are scaled to unit length before they are compared, after projection).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fkge.errors import SettingsError, UnknownLabelError
+
+Kind = Literal["entity", "relation"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of parameters: a row per entity or per relation.
+
+    Attributes:
+        kind: what a row belongs to.
+        width: numbers per row.
+        init: ``uniform`` in ±bound, ``phase`` in ±π, ``identity`` for a flattened (rows, columns) matrix.
+        bound: half-width of the uniform distribution; None stands for the run's setting.
+        shape: rows and columns of an ``identity`` matrix.
+    """
+
+    kind: Kind
+    width: int
+    init: Literal["uniform", "phase", "identity"] = "uniform"
+    bound: float | None = None
+    shape: tuple[int, int] = (0, 0)
+
+    def draw(self, rows: int, bound: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """`rows` fresh rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike."""
+        if self.init == "identity":
+            return torch.eye(*self.shape, dtype=dtype).reshape(1, -1).repeat(rows, 1)
+        half = math.pi if self.init == "phase" else (bound if self.bound is None else self.bound)
+        unit = torch.rand(rows, self.width, generator=generator, dtype=torch.float64)
+        return ((2 * unit - 1) * half).to(dtype)
+
+
+class Relations:
+    """Relation rows for a batch: one copy of each, and an index that spreads them out.
+
+    Attributes:
+        unique: rows of each relation table, (u, width).
+        index: (groups, 1) or (groups, size) positions in `unique`, ascending along the groups if the model projects.
+    """
+
+    def __init__(self, unique: Mapping[str, Tensor], index: Tensor) -> None:
+        self.unique = unique
+        self.index = index
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Rows spread out: `index.shape` + (width,)."""
+        return self.unique[name][self.index]
+
+
+Rows = Mapping[str, Tensor]
+
+
+class Model(ABC):
+    """What a knowledge-graph embedding model is.
+
+    Args:
+        dim: size of an entity vector (complex numbers count once).
+        relation_dim: size of a relation vector where a model lets the two differ; `dim` if None.
+        norm: 1 or 2, the distance of translational models.
+        normalize: OpenKE's norm flag.
+    """
+
+    name: ClassVar[str]
+    projects: ClassVar[bool] = False
+    """Whether an entity looks different to each relation."""
+    kernel: ClassVar[str | None] = None
+    """The closed-form CPU kernel that computes this model, if there is one (see `kernels`)."""
+    rotation_invariant: ClassVar[bool] = False
+
+    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
+        if dim < 1 or (relation_dim is not None and relation_dim < 1):
+            raise SettingsError(f"dim and relation_dim must be at least 1, got {dim} and {relation_dim}")
+        if norm not in (1, 2):
+            raise SettingsError(f"norm must be 1 or 2, got {norm}")
+        self.dim = dim
+        self.relation_dim = dim if relation_dim is None else relation_dim
+        self.norm = norm
+        self.normalize = normalize
+        if self.relation_dim != dim and not self.projects:
+            raise SettingsError(f"{self.name} needs relation_dim = dim; only TransR and TransD let them differ")
+
+    @abstractmethod
+    def tables(self) -> dict[str, Table]:
+        """The model's tables; ``entity`` and ``relation`` are the ones peers exchange."""
+
+    def project(self, entities: Rows, relations: Relations) -> Tensor:
+        """Entities (groups, m, width) as the relation of their group sees them, (groups, m, p)."""
+        return entities["entity"]
+
+    @abstractmethod
+    def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
+        """Where the tail should be, (..., p)."""
+
+    @abstractmethod
+    def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
+        """Where the head should be, (..., p)."""
+
+    @abstractmethod
+    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
+        """All pairs: query (..., s, p) and candidates (..., k, p) to scores (..., s, k)."""
+
+    def score(self, head: Rows, relations: Relations, tail: Rows) -> Tensor:
+        """Scores of triples given as rows (n, 1, width) each, (n,)."""
+        query = self.tail_query(self.project(head, relations), relations)
+        return self.similarity(query, self.project(tail, relations)).reshape(-1)
+
+
+def distances(query: Tensor, candidates: Tensor, norm: int) -> Tensor:
+    """Norms of all differences, (..., s, k)."""
+    if query.shape[-2] == 1 or candidates.shape[-2] == 1:
+        difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
+        if norm == 1:
+            return difference.abs().sum(-1)
+        return torch.linalg.vector_norm(difference, dim=-1)
+    return torch.cdist(query, candidates, p=float(norm))
+
+
+class Translation(Model):
+    """Shared by the Trans* family: −‖h' + r − t'‖."""
+
+    def relation(self, relations: Relations) -> Tensor:
+        r = relations["relation"]
+        return F.normalize(r, dim=-1) if self.normalize else r
+
+    def unit(self, e: Tensor) -> Tensor:
+        return F.normalize(e, dim=-1) if self.normalize else e
+
+    def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
+        return head + self.relation(relations)
+
+    def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
+        return tail - self.relation(relations)
+
+    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
+        return -distances(query, candidates, self.norm)
+
+
+class TransE(Translation):
+    """Bordes et al. 2013: −‖h + r − t‖."""
+
+    name = "TransE"
+
+    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
+        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
+        if not normalize:
+            self.kernel = f"l{norm}"  # type: ignore[misc]
+        self.rotation_invariant = norm == 2  # type: ignore[misc]
+
+    def tables(self) -> dict[str, Table]:
+        return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
+
+    def project(self, entities: Rows, relations: Relations) -> Tensor:
+        return self.unit(entities["entity"])
+
+
+class TransH(Translation):
+    """Wang et al. 2014: entities are projected on the relation's hyperplane with normal w."""
+
+    name = "TransH"
+    projects = True
+
+    def tables(self) -> dict[str, Table]:
+        return {
+            "entity": Table("entity", self.dim),
+            "relation": Table("relation", self.dim),
+            "normal": Table("relation", self.dim, bound=1.0),
+        }
+
+    def project(self, entities: Rows, relations: Relations) -> Tensor:
+        e = entities["entity"]
+        w = F.normalize(relations["normal"], dim=-1)
+        return self.unit(e - (e * w).sum(-1, keepdim=True) * w)
+
+
+class TransR(Translation):
+    """Lin et al. 2015: e' = e M_r, starting from the identity as OpenKE does."""
+
+    name = "TransR"
+    projects = True
+
+    def tables(self) -> dict[str, Table]:
+        shape = (self.dim, self.relation_dim)
+        return {
+            "entity": Table("entity", self.dim),
+            "relation": Table("relation", self.relation_dim),
+            "matrix": Table("relation", self.dim * self.relation_dim, init="identity", shape=shape),
+        }
+
+    def project(self, entities: Rows, relations: Relations) -> Tensor:
+        e = entities["entity"]
+        matrices = relations.unique["matrix"].reshape(-1, self.dim, self.relation_dim)
+        flat = e.reshape(-1, self.dim)
+        # Groups come sorted by relation, so each relation's rows are one slice: one product per relation.
+        lengths = torch.bincount(relations.index.reshape(-1), minlength=len(matrices)) * e.shape[-2]
+        out: Tensor = _SegmentMatmul.apply(flat, matrices, lengths.tolist())  # type: ignore[no-untyped-call]
+        return self.unit(out.reshape(*e.shape[:-1], self.relation_dim))
+
+
+class _SegmentMatmul(torch.autograd.Function):
+    """rows[a:b] @ matrices[i] for consecutive slices; a (rows, d, d) gather would cost 10 × the time."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, matrices: Tensor, lengths: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(rows, matrices)
+        ctx.lengths = lengths
+        out = rows.new_empty(len(rows), matrices.shape[-1])
+        for x, m, y in zip(rows.split(lengths), matrices, out.split(lengths), strict=True):
+            torch.mm(x, m, out=y)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
+        rows, matrices = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        d_rows, d_matrices = torch.empty_like(rows), torch.empty_like(matrices)
+        lengths = ctx.lengths
+        slices = zip(rows.split(lengths), gradient.split(lengths), d_rows.split(lengths), strict=True)
+        for i, (x, g, d) in enumerate(slices):
+            torch.mm(g, matrices[i].T, out=d)
+            torch.mm(x.T, g, out=d_matrices[i])
+        return d_rows, d_matrices, None
+
+
+class TransD(Translation):
+    """Ji et al. 2015: e' = e + (e_p · e) r_p, always scaled to unit length as in OpenKE."""
+
+    name = "TransD"
+    projects = True
+
+    def tables(self) -> dict[str, Table]:
+        return {
+            "entity": Table("entity", self.dim),
+            "relation": Table("relation", self.relation_dim),
+            "entity_transfer": Table("entity", self.dim),
+            "relation_transfer": Table("relation", self.relation_dim),
+        }
+
+    def project(self, entities: Rows, relations: Relations) -> Tensor:
+        e = entities["entity"]
+        along = (e * entities["entity_transfer"]).sum(-1, keepdim=True)
+        resized = F.pad(e, (0, self.relation_dim - self.dim))  # a negative pad narrows
+        return F.normalize(resized + along * relations["relation_transfer"], dim=-1)
+
+
+class DistMult(Model):
+    """Yang et al. 2015: Σ h r t."""
+
+    name = "DistMult"
+    kernel = "distmult"
+
+    def tables(self) -> dict[str, Table]:
+        return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
+
+    def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
+        return head * relations["relation"]
+
+    head_query = tail_query
+
+    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
+        return query @ candidates.mT
+
+
+def _complex_product(a: Tensor, b_re: Tensor, b_im: Tensor) -> Tensor:
+    re, im = a.chunk(2, dim=-1)
+    return torch.cat([re * b_re - im * b_im, re * b_im + im * b_re], dim=-1)
+
+
+class ComplEx(Model):
+    """Trouillon et al. 2016: Re Σ h r conj(t). A row is all real parts, then all imaginary parts."""
+
+    name = "ComplEx"
+    kernel = "complex"
+
+    def tables(self) -> dict[str, Table]:
+        return {"entity": Table("entity", 2 * self.dim), "relation": Table("relation", 2 * self.dim)}
+
+    def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
+        re, im = relations["relation"].chunk(2, dim=-1)
+        return _complex_product(head, re, im)
+
+    def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
+        re, im = relations["relation"].chunk(2, dim=-1)
+        return _complex_product(tail, re, -im)
+
+    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
+        return query @ candidates.mT
+
+
+class RotatE(Model):
+    """Sun et al. 2019: −Σ |h e^{iθ} − t|. The relation row holds the phases θ themselves."""
+
+    name = "RotatE"
+    kernel = "rotate"
+
+    def tables(self) -> dict[str, Table]:
+        return {"entity": Table("entity", 2 * self.dim), "relation": Table("relation", self.dim, init="phase")}
+
+    def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
+        phase = relations["relation"]
+        return _complex_product(head, torch.cos(phase), torch.sin(phase))
+
+    def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
+        phase = relations["relation"]
+        return _complex_product(tail, torch.cos(phase), -torch.sin(phase))
+
+    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
+        difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
+        re_im = difference.unflatten(-1, (2, self.dim))
+        return -torch.linalg.vector_norm(re_im, dim=-2).sum(-1)
+
+
+MODELS: dict[str, type[Model]] = {
+    cls.name: cls for cls in (TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE)
+}
+
+
+def model_class(name: str) -> type[Model]:
+    """The model called `name`, whatever its case."""
+    for known, cls in MODELS.items():
+        if known.lower() == name.lower():
+            return cls
+    raise UnknownLabelError("model", name, MODELS)

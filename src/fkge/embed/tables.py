@@ -1,0 +1,219 @@
+"""The numbers of one owner: a row per entity and per relation in every table, and whatever is kept beside a row.
+
+Optimiser state lives here too, in tables of the same rows. So growing, shrinking, snapshots, roll-back and
+checkpoints treat all state alike, and a row never loses its moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fkge.embed.models import Kind, Model, Table
+from fkge.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All state at one moment. Opaque; hand it back to `Tables.restore`."""
+
+    tensors: Mapping[tuple[Kind, str], Tensor]
+
+
+class Tables:
+    """Parameters and per-row state of a model on one device.
+
+    This is the interface the federation uses: `read`, `replace`, `append`, `truncate`, `snapshot`, `restore`.
+
+    Args:
+        model: says which tables there are.
+        entities, relations: how many rows.
+        seed: of the initial draw.
+        bound: half-width of the uniform initial distribution where the model does not state one.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        entities: int,
+        relations: int,
+        *,
+        seed: int = 0,
+        bound: float = 0.1,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.model = model
+        self.bound = bound
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self._specs = model.tables()
+        self._rows: dict[Kind, int] = {"entity": entities, "relation": relations}
+        self._tensors: dict[tuple[Kind, str], Tensor] = {}
+        self._fill: dict[tuple[Kind, str], float] = {}
+        generator = torch.Generator().manual_seed(seed)
+        for name, spec in self._specs.items():
+            rows = spec.draw(self._rows[spec.kind], bound, generator, dtype)
+            self._tensors[spec.kind, name] = rows.to(self.device)
+
+    # -- shape -------------------------------------------------------------------------------------
+
+    @property
+    def entities(self) -> int:
+        """Number of entity rows, virtual ones included."""
+        return self._rows["entity"]
+
+    @property
+    def relations(self) -> int:
+        """Number of relation rows, virtual ones included."""
+        return self._rows["relation"]
+
+    def count(self, kind: Kind) -> int:
+        return self._rows[kind]
+
+    def spec(self, name: str) -> Table:
+        return self._specs[name]
+
+    def names(self, kind: Kind) -> list[str]:
+        """Names of the model's tables with one row per `kind`."""
+        return [name for name, spec in self._specs.items() if spec.kind == kind]
+
+    def width(self, kind: Kind) -> int:
+        """Length of the vectors that `read` and `replace` handle."""
+        return self._specs[kind].width
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A model table, (rows, width). Live: writing to it writes the model."""
+        return self._tensors[self._specs[name].kind, name]
+
+    # -- rows, as peers see them -------------------------------------------------------------------
+
+    def read(self, kind: Kind, ids: Tensor) -> Tensor:
+        """A copy of the vectors of `ids`, (n, width)."""
+        return self[kind][ids.to(self.device)]
+
+    def replace(self, kind: Kind, ids: Tensor, vectors: Tensor) -> None:
+        """Put `vectors` (n, width) in place of those of `ids`; their optimiser state starts afresh."""
+        table = self[kind]
+        if vectors.shape != (len(ids), table.shape[1]):
+            raise SettingsError(
+                f"replace needs vectors of shape {(len(ids), table.shape[1])}, got {tuple(vectors.shape)}"
+            )
+        ids = ids.to(self.device)
+        table[ids] = vectors.to(self.device, self.dtype)
+        for (state_kind, name), fill in self._fill.items():
+            if state_kind == kind:
+                self._tensors[state_kind, name][ids] = fill
+
+    def append(self, kind: Kind, vectors: Tensor, *, seed: int = 0) -> range:
+        """Add rows after the last, with `vectors` (n, width) in the main table and fresh draws in the others.
+
+        Returns:
+            The new rows' ids. `truncate` takes them out again.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.width(kind):
+            raise SettingsError(
+                f"append needs vectors of shape (n, {self.width(kind)}), got {tuple(vectors.shape)}"
+            )
+        start, extra = self._rows[kind], len(vectors)
+        generator = torch.Generator().manual_seed(seed)
+        for key, tensor in self._tensors.items():
+            if key[0] != kind:
+                continue
+            name = key[1]
+            if name == kind:
+                rows = vectors.to(self.device, self.dtype)
+            elif key in self._fill:
+                rows = tensor.new_full((extra, *tensor.shape[1:]), self._fill[key])
+            else:
+                rows = self._specs[name].draw(extra, self.bound, generator, self.dtype).to(self.device)
+            self._tensors[key] = torch.cat([tensor, rows])
+        self._rows[kind] = start + extra
+        return range(start, start + extra)
+
+    def truncate(self, kind: Kind, rows: int) -> None:
+        """Drop every row from `rows` on."""
+        if not 0 < rows <= self._rows[kind]:
+            raise SettingsError(f"cannot truncate {self._rows[kind]} {kind} rows to {rows}")
+        for key, tensor in self._tensors.items():
+            if key[0] == kind:
+                self._tensors[key] = tensor[:rows].clone()
+        self._rows[kind] = rows
+
+    # -- state beside the rows ---------------------------------------------------------------------
+
+    def state(self, table: str, slot: str, *, columns: bool = True, fill: float = 0.0) -> Tensor:
+        """A tensor kept beside `table`, made on first use: (rows, width), or (rows,) if not `columns`."""
+        kind = self._specs[table].kind
+        key = (kind, f"{table}.{slot}")
+        if key not in self._tensors:
+            like = self[table]
+            shape = like.shape if columns else like.shape[:1]
+            self._tensors[key] = like.new_full(shape, fill)
+            self._fill[key] = fill
+        return self._tensors[key]
+
+    def forget_state(self) -> None:
+        """Start every optimiser state afresh."""
+        for key, fill in self._fill.items():
+            self._tensors[key].fill_(fill)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def snapshot(self, into: Snapshot | None = None) -> Snapshot:
+        """Copy all state; into an older snapshot's memory where the shapes still fit (twice as fast)."""
+        old = into.tensors if into is not None else {}
+        tensors = {}
+        for key, tensor in self._tensors.items():
+            buffer = old.get(key)
+            if buffer is not None and buffer.shape == tensor.shape:
+                tensors[key] = buffer.copy_(tensor)
+            else:
+                tensors[key] = tensor.clone()
+        return Snapshot(tensors)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to `snapshot`: values, state and number of rows. The snapshot stays usable."""
+        for key in list(self._tensors):
+            saved = snapshot.tensors.get(key)
+            if saved is None:  # state made after the snapshot was taken
+                self._tensors[key].fill_(self._fill[key])
+            elif saved.shape == self._tensors[key].shape:
+                self._tensors[key].copy_(saved)
+            else:
+                self._tensors[key] = saved.clone()
+        for kind in self._rows:
+            self._rows[kind] = len(self[kind])
+        for key, tensor in self._tensors.items():
+            if key not in snapshot.tensors and len(tensor) != self._rows[key[0]]:
+                self._tensors[key] = tensor[: self._rows[key[0]]].clone()
+
+    # -- whole state, for checkpoints --------------------------------------------------------------
+
+    def export(self, *, state: bool) -> dict[str, Tensor]:
+        """Named tensors: the model's tables, and the state beside them if asked for."""
+        return {
+            f"{kind}/{name}": tensor
+            for (kind, name), tensor in self._tensors.items()
+            if state or (kind, name) not in self._fill
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over tensors from `export`; state that was exported must have been registered here too."""
+        for key, tensor in self._tensors.items():
+            saved = tensors.get(f"{key[0]}/{key[1]}")
+            if saved is None:
+                if key in self._fill:
+                    continue
+                raise SettingsError(f"the checkpoint has no table {key[1]!r}; was it made by another model?")
+            if saved.shape[1:] != tensor.shape[1:]:
+                raise SettingsError(
+                    f"table {key[1]!r} has rows of {tuple(saved.shape[1:])} in the checkpoint, "
+                    f"{tuple(tensor.shape[1:])} here"
+                )
+            self._tensors[key] = saved.to(self.device, tensor.dtype).clone()
+        for kind in self._rows:
+            self._rows[kind] = len(self[kind])

@@ -1,0 +1,53 @@
+"""Every error a user can cause, in one tree.
+
+    FkgeError                 base: one sentence on what is wrong, where, and what to do
+    ├── GraphError            an input graph cannot be read as it stands
+    ├── SettingsError         a setting is unknown or out of range
+    ├── RunError              a run folder is missing, foreign, or damaged
+    └── UnknownLabelError     an entity, relation or model name that is not there
+
+Anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class FkgeError(Exception):
+    """Base of all errors meant for the user's eyes."""
+
+
+class GraphError(FkgeError):
+    """An input graph cannot be read. Carries the file, the line (1-based) and the way out."""
+
+    def __init__(self, path: str | Path, problem: str, advice: str, line: int | None = None) -> None:
+        self.path = Path(path)
+        self.problem = problem
+        self.advice = advice
+        self.line = line
+        where = f"{path}:{line}" if line is not None else str(path)
+        super().__init__(f"{where}: {problem}. {advice}")
+
+
+class SettingsError(FkgeError):
+    """A setting is unknown or has a value that cannot work."""
+
+
+class RunError(FkgeError):
+    """A run folder is missing, foreign, or damaged."""
+
+
+class UnknownLabelError(FkgeError):
+    """A name that is not in a vocabulary; the nearest ones are named."""
+
+    def __init__(self, kind: str, label: str, known: Iterable[str]) -> None:
+        super().__init__(f"no {kind} {label!r}{did_you_mean(label, known)}")
+
+
+def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:
+    """``"; did you mean a, b?"`` with the nearest known words, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.5)
+    return f"; did you mean {', '.join(near)}?" if near else ""

@@ -1,0 +1,193 @@
+"""The immutable graph: labels in sorted order, triples as (n, 3) arrays of head, relation, tail."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.errors import UnknownLabelError
+
+Triples: TypeAlias = npt.NDArray[np.int32]
+"""(n, 3) int32: head, relation, tail."""
+
+HEAD, RELATION, TAIL = 0, 1, 2
+
+
+class Vocabulary(Sequence[str]):
+    """Labels in order; a label's position is its id."""
+
+    def __init__(self, labels: Iterable[str], kind: str = "label") -> None:
+        self._labels = tuple(labels)
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, i: int | slice) -> str | tuple[str, ...]:
+        return self._labels[i]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self._labels == other._labels
+
+    def __hash__(self) -> int:
+        return hash(self._labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._ids
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} {self.kind} labels)"
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self._labels)}
+
+    def id(self, label: str) -> int:
+        """The id of `label`; raises `UnknownLabelError` naming the nearest ones."""
+        try:
+            return self._ids[label]
+        except KeyError:
+            raise UnknownLabelError(self.kind, label, self._near(label)) from None
+
+    def _near(self, label: str) -> Sequence[str]:
+        """Labels worth comparing with a mistyped one.
+
+        Comparing with each of a million labels takes minutes. In a large vocabulary only those around
+        its place in the order, and those that contain it, are looked at.
+        """
+        if len(self) <= 20_000:
+            return self._labels
+        place = bisect.bisect_left(self._labels, label)
+        around = self._labels[max(0, place - 50) : place + 50]
+        containing = (known for known in self._labels if label in known)
+        return list(dict.fromkeys((*around, *itertools.islice(containing, 200))))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A knowledge graph with its splits.
+
+    Two graphs made of the same facts are the same graph, whatever the order they were read in:
+    labels are sorted, and so are the triples of each split, duplicates removed. Every reader sees to
+    it, those of formats that state ids of their own (OpenKE) included.
+
+    Attributes:
+        entities, relations: what the ids mean.
+        splits: (n, 3) int32 arrays by name; always ``train``, ``valid``, ``test``, and any further
+            test sets the source has (``test_leaked``). Read-only.
+        same_as: pairs (label here, label elsewhere) that the source states to be the same thing.
+        name: for people.
+        notes: sentences for people on what a reader skipped, kept or did.
+
+    """
+
+    entities: Vocabulary
+    relations: Vocabulary
+    splits: Mapping[str, Triples]
+    same_as: tuple[tuple[str, str], ...] = ()
+    name: str = "graph"
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        splits: dict[str, Triples] = {}
+        for key in dict.fromkeys(("train", "valid", "test", *self.splits)):
+            triples = np.array(self.splits.get(key, ()), dtype=np.int32).reshape(-1, 3)
+            triples.flags.writeable = False
+            splits[key] = triples
+        object.__setattr__(self, "splits", MappingProxyType(splits))
+
+    @property
+    def train(self) -> Triples:
+        return self.splits["train"]
+
+    @property
+    def valid(self) -> Triples:
+        return self.splits["valid"]
+
+    @property
+    def test(self) -> Triples:
+        return self.splits["test"]
+
+    @cached_property
+    def facts(self) -> Triples:
+        """Every triple of every split: what a filtered ranking knows to be true."""
+        facts = np.concatenate(list(self.splits.values()))
+        facts.flags.writeable = False
+        return facts
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over labels and triples: equal if and only if those are.
+
+        Name, notes and `same_as` say things about the graph; they are not part of it.
+        """
+        digest = hashlib.sha256()
+        for vocabulary in (self.entities, self.relations):
+            for label in vocabulary:
+                encoded = label.encode()
+                digest.update(len(encoded).to_bytes(4, "little") + encoded)
+            digest.update(b"\xff" * 4)
+        for name, triples in sorted(self.splits.items()):
+            digest.update(name.encode() + len(triples).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(triples, dtype="<i4").tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(t):,}" for name, t in self.splits.items())
+        return (
+            f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
+        )
+
+
+def tidy(triples: npt.NDArray[np.integer]) -> Triples:
+    """`triples` sorted by head, relation, tail, without duplicates."""
+    if len(triples) == 0:
+        return np.empty((0, 3), np.int32)
+    low = int(triples.min())
+    heads, relations, tails = (int(n) + 1 for n in triples.max(axis=0))
+    if low >= 0 and heads * relations * tails <= np.iinfo(np.int64).max:
+        return _tidy_packed(triples, relations, tails)
+    return _tidy_columns(triples)
+
+
+def _tidy_packed(triples: npt.NDArray[np.integer], relations: int, tails: int) -> Triples:
+    """`tidy` where a triple fits one 64-bit number: a single sort, many times faster than by columns."""
+    key = triples[:, HEAD].astype(np.int64)
+    for column, size in ((RELATION, relations), (TAIL, tails)):
+        key *= size
+        key += triples[:, column]
+    key.sort()
+    key = key[_changes(key)]
+    out = np.empty((len(key), 3), np.int32)
+    for column, size in ((TAIL, tails), (RELATION, relations)):
+        out[:, column] = key % size
+        key //= size
+    out[:, HEAD] = key
+    return out
+
+
+def _tidy_columns(triples: npt.NDArray[np.integer]) -> Triples:
+    order = np.lexsort((triples[:, TAIL], triples[:, RELATION], triples[:, HEAD]))
+    out = triples[order].astype(np.int32, copy=False)
+    return out[_changes(out)]
+
+
+def _changes(rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """(n,) bool: which rows of a sorted array differ from the one before."""
+    keep = np.ones(len(rows), np.bool_)
+    differs = rows[1:] != rows[:-1]
+    keep[1:] = differs if rows.ndim == 1 else differs.any(axis=1)
+    return keep

@@ -1,0 +1,122 @@
+"""The bytes and lines of an input file, packed or not, and what can be wrong with them.
+
+Every reader reads through `Source`, so a broken archive, a broken character and a progress bar are
+each dealt with once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from fkge.errors import GraphError
+from fkge.trace import Progress, Task
+
+_CHUNK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+class Source:
+    """An open file: unpacked bytes by `read`, text by `lines`; one of the two, once.
+
+    Attributes:
+        path: the file, for messages.
+        line: the number (1-based) of the line that the bytes read so far end in.
+
+    """
+
+    def __init__(self, path: Path, file: IO[bytes], task: Task) -> None:
+        self.path = path
+        self.line = 1
+        self._file = file
+        self._stream = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+        self._task = task
+        self._reported = 0
+        self._started = False
+        self._buffer = b""
+        self._place = 0
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, none at the end. The signature parsers expect of a binary file."""
+        if self._place >= len(self._buffer):
+            self._buffer, self._place = self._next(), 0
+        taken = self._buffer[self._place : self._place + size]
+        self._place += len(taken)
+        return taken
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Numbered lines without their ends. Only LF and CRLF end a line: labels may hold any other."""
+        first, rest = 1, b""
+        while chunk := self._next():
+            cut = chunk.rfind(b"\n") + 1
+            if not cut:
+                rest += chunk
+                continue
+            block, rest = rest + chunk[:cut], chunk[cut:]
+            # The block ends in a line end, so what follows the last one is not a line.
+            lines = self._decode(block, first).split("\n")[:-1]
+            yield from enumerate(lines, first)
+            first += len(lines)
+        if rest:
+            yield first, self._decode(rest, first).removesuffix("\r")
+
+    def _decode(self, block: bytes, first: int) -> str:
+        try:
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            line = first + block.count(b"\n", 0, error.start)
+            problem = f"byte 0x{block[error.start]:02x} is not valid UTF-8"
+            raise GraphError(self.path, problem, "Save the file as UTF-8.", line) from None
+        return text.replace("\r\n", "\n") if "\r" in text else text
+
+    def _next(self) -> bytes:
+        chunk = self._unpack()
+        if not self._started:
+            self._started = True
+            while 0 < len(chunk) < len(_BOM) and (more := self._unpack()):
+                chunk += more
+            chunk = chunk.removeprefix(_BOM) or self._unpack()
+        self.line += chunk.count(b"\n")
+        consumed = self._file.tell() - self._reported
+        # A packed file hands out small pieces; telling of each would cost more than reading it.
+        if consumed >= _CHUNK or not chunk:
+            self._task.advance(consumed)
+            self._reported += consumed
+        return chunk
+
+    def _unpack(self) -> bytes:
+        """The next piece of the file.
+
+        `read1` and not `read`: from a truncated archive it hands out all there is before it complains,
+        so that the line in the message is the line reached.
+        """
+        try:
+            return self._stream.read1(_CHUNK)  # type: ignore[union-attr]
+        except EOFError:
+            problem = "the gzip archive is truncated: it ends in the middle of this line"
+            raise GraphError(self.path, problem, "Copy or download it again.", self.line) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            problem = f"the gzip archive is corrupt ({error})"
+            raise GraphError(self.path, problem, "Copy or download it again.", self.line) from None
+        except OSError as error:
+            raise unreadable(self.path, error) from None
+
+
+@contextmanager
+def opened(path: Path, progress: Progress) -> Iterator[Source]:
+    """Open `path` (unpacking ``.gz``), reporting the bytes consumed of the file as it lies on disk."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise unreadable(path, error) from None
+    with file, progress.task(f"reading {path.name}", path.stat().st_size, "B") as task:
+        yield Source(path, file, task)
+
+
+def unreadable(path: Path, error: OSError) -> GraphError:
+    """What to say when the operating system refuses."""
+    return GraphError(path, f"cannot be read ({error.strerror or error})", "Check its permissions.")

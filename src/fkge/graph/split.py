@@ -1,0 +1,90 @@
+"""Train, valid and test out of one set of triples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.errors import SettingsError
+from fkge.graph.graph import HEAD, RELATION, TAIL, Triples, tidy
+
+
+def split_triples(
+    triples: npt.NDArray[np.integer],
+    *,
+    seed: int,
+    fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
+    allow_unseen: bool = False,
+) -> tuple[Triples, Triples, Triples]:
+    """Split at random into train, valid and test: disjoint, together all distinct triples, each sorted.
+
+    The same set of triples and the same seed give the same splits, whatever order the triples come in.
+
+    Args:
+        triples: (n, 3) head, relation, tail. Duplicates count once.
+        seed: of the permutation; not negative.
+        fractions: shares of train, valid and test; they sum to 1.
+        allow_unseen: if not, every entity and relation occurs in train: in permuted order, its first
+            triple is pinned there. Where too few triples remain, valid and test shrink in proportion.
+
+    """
+    _check(seed, fractions)
+    triples = tidy(triples)
+    n = len(triples)
+    if n == 0:
+        return triples, triples.copy(), triples.copy()
+    permuted = triples[np.random.default_rng(seed).permutation(n)]
+    if allow_unseen:
+        pinned = np.zeros(n, np.bool_)
+        pinned[0] = True  # train is never empty
+    else:
+        pinned = _first_occurrences(permuted)
+    free = np.flatnonzero(~pinned)
+    valid, test = _sizes(n, len(free), fractions)
+    held_out = np.zeros(n, np.bool_)
+    held_out[free[: valid + test]] = True
+    return (
+        tidy(permuted[~held_out]),
+        tidy(permuted[free[:valid]]),
+        tidy(permuted[free[valid : valid + test]]),
+    )
+
+
+def _check(seed: int, fractions: tuple[float, float, float]) -> None:
+    if seed < 0:
+        raise SettingsError(f"seed is {seed}; it must not be negative")
+    if len(fractions) != 3 or not all(math.isfinite(f) and f >= 0 for f in fractions):
+        raise SettingsError(f"fractions are {fractions}; they must be three numbers, none negative")
+    if fractions[0] <= 0:
+        raise SettingsError(f"fractions are {fractions}; train must get a share")
+    if not math.isclose(sum(fractions), 1, abs_tol=1e-6):
+        raise SettingsError(f"fractions are {fractions}; they must sum to 1, not {sum(fractions):g}")
+
+
+def _first_occurrences(triples: Triples) -> npt.NDArray[np.bool_]:
+    """(n,) bool: which rows are the first to hold some entity or some relation."""
+    n = len(triples)
+    pinned = np.zeros(n, np.bool_)
+    backwards = np.arange(n - 1, -1, -1)
+    first = np.full(int(triples[:, [HEAD, TAIL]].max()) + 1, n)
+    # Of several assignments to one place the last one stays; going backwards that is the first row.
+    first[triples[::-1, HEAD]] = backwards
+    as_tail = np.full_like(first, n)
+    as_tail[triples[::-1, TAIL]] = backwards
+    first = np.minimum(first, as_tail)
+    pinned[first[first < n]] = True
+    first = np.full(int(triples[:, RELATION].max()) + 1, n)
+    first[triples[::-1, RELATION]] = backwards
+    pinned[first[first < n]] = True
+    return pinned
+
+
+def _sizes(n: int, free: int, fractions: tuple[float, float, float]) -> tuple[int, int]:
+    """How many of `n` triples go to valid and to test, when `free` of them may."""
+    valid, test = (math.floor(fraction * n + 0.5) for fraction in fractions[1:])
+    if valid + test > free:
+        valid = math.floor(free * valid / (valid + test) + 0.5)
+        test = free - valid
+    return valid, test

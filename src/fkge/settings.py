@@ -1,0 +1,154 @@
+"""Settings: frozen, explained beside the field, and strict about names.
+
+They come from a TOML file, then from ``key=value`` pairs, each overriding what was there before.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fkge.errors import SettingsError, did_you_mean
+
+
+class Settings(BaseModel):
+    """Base of all settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "settings") -> Self:
+        """Validated settings, or one `SettingsError` that names the key and its nearest neighbours."""
+        for key in values:
+            if key not in cls.model_fields:
+                raise SettingsError(f"{source}: unknown key {key!r}{did_you_mean(key, cls.model_fields)}")
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            problem = first["msg"].removeprefix("Value error, ")
+            got = f" (got {first['input']!r})" if key else ""
+            meaning = f". {key}: {cls.model_fields[key].description}" if key in cls.model_fields else ""
+            raise SettingsError(f"{source}: {key + ': ' if key else ''}{problem}{got}{meaning}") from None
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
+        """Settings from a TOML file, ``key=value`` texts and keyword arguments, later ones winning."""
+        values: dict[str, Any] = {}
+        if path is not None:
+            values.update(read_toml(path))
+            cls.build(values, str(path))
+        for text in overrides:
+            key, equals, value = text.partition("=")
+            if not equals:
+                raise SettingsError(f"--set {text}: expected key=value")
+            values[key.strip()] = _literal(value.strip())
+            cls.build({key.strip(): None} if key.strip() not in cls.model_fields else {}, "--set")
+        values.update({key: value for key, value in given.items() if value is not None})
+        return cls.build(values, "settings")
+
+    def to_toml(self) -> str:
+        """All settings as a TOML file, each with its meaning above it."""
+        lines = []
+        for key, field in type(self).model_fields.items():
+            value = getattr(self, key)
+            lines.append(f"# {field.description}")
+            lines.append(f"# {key} = (none)" if value is None else f"{key} = {_toml(value)}")
+        return "\n".join(lines) + "\n"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dict; any trouble is a `SettingsError` with the file's name."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+
+
+def _literal(text: str) -> Any:
+    """A TOML value if it reads as one, else the text itself, so that ``model=TransE`` needs no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)
+
+
+class TrainSettings(Settings):
+    """How one owner trains its embedding."""
+
+    model: str = Field("TransE", description="TransE, TransH, TransR, TransD, DistMult, ComplEx or RotatE")
+    dim: int = Field(128, ge=1, description="size of an entity vector; complex numbers count once")
+    relation_dim: int | None = Field(
+        None, ge=1, description="size of a relation vector, where it may differ (TransR, TransD)"
+    )
+    norm: Literal[1, 2] = Field(2, description="distance of the Trans* models: 1 or 2")
+    normalize: bool = Field(False, description="OpenKE's norm flag: compare vectors scaled to unit length")
+    init: float | None = Field(
+        None, gt=0, description="initial values are uniform in ±init; by default chosen from model, margin and dim"
+    )
+
+    loss: Literal["margin", "sigmoid"] = Field(
+        "sigmoid", description="margin ranking, or sigmoid with self-adversarial weights"
+    )
+    margin: float | None = Field(
+        None, ge=0, description="the margin of either loss; by default chosen by the scale of the model's scores"
+    )
+    temperature: float = Field(
+        1.0, ge=0, description="sharpness of the self-adversarial weights; 0 weighs all negatives alike"
+    )
+    regularization: float = Field(
+        0.0, ge=0, description="weight of Σ|x|³ over each positive's rows, per triple (nuclear 3-norm)"
+    )
+
+    negatives: int = Field(64, ge=1, description="corrupted triples per positive")
+    share: int = Field(
+        1, ge=1, description="positives that share one draw of negatives; more is faster and slightly less random"
+    )
+    corruption: Literal["uniform", "bernoulli"] = Field(
+        "uniform", description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)"
+    )
+    filtered: bool = Field(False, description="never draw a negative that is a training triple (needs share = 1)")
+
+    optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")
+    lr: float = Field(0.001, gt=0, description="learning rate")
+    decay: float = Field(
+        0.3, gt=0, le=1, description="factor on the learning rate at each validation without a better MRR"
+    )
+    batch: int = Field(512, ge=1, description="positives per step")
+    epochs: int = Field(200, ge=0, description="passes over the training triples, at most")
+
+    validate_every: int = Field(10, ge=0, description="epochs between validations; 0 switches validation off")
+    patience: int = Field(
+        5, ge=0, description="validations without a better MRR before training stops; 0 never stops early"
+    )
+    validation_triples: int = Field(
+        5000, ge=0, description="validation triples ranked at each validation, sampled once; 0 for all"
+    )
+
+    seed: int = Field(0, ge=0, description="seed of everything random")
+    device: str = Field("auto", description="cpu, cuda, cuda:1 …; auto takes a GPU if there is one")
+    threads: int = Field(1, ge=1, description="CPU threads; results repeat to the bit with 1")
+    kernels: bool = Field(True, description="use the closed-form CPU kernels where a model has one")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.filtered and self.share > 1:
+            raise ValueError("filtered negatives belong to one positive each: set share = 1 or filtered = false")
+        return self

@@ -1,0 +1,82 @@
+"""What a run tells while it works: progress for people, one JSON line per event for machines.
+
+Lower rooms report through `Progress` and never draw; the command line draws.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Task(Protocol):
+    """One thing under way."""
+
+    def advance(self, amount: int, **shown: float | str) -> None:
+        """Report `amount` more units done, and figures worth showing beside the bar."""
+
+
+class Progress(Protocol):
+    """Where work reports how far it is."""
+
+    def task(self, name: str, total: int | None, unit: str = "") -> Any:
+        """A context manager that yields a `Task` of `total` units (None: unknown)."""
+
+
+class _Nothing:
+    def advance(self, amount: int, **shown: float | str) -> None:
+        pass
+
+
+class Silent:
+    """The progress of a library call: none."""
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "") -> Iterator[Task]:
+        yield _Nothing()
+
+
+SILENT = Silent()
+
+
+class Trace:
+    """An append-only file of JSON lines; every line is complete once `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}, ensure_ascii=False, allow_nan=False)
+        with self.path.open("a", encoding="utf-8") as f:
+            f.write(line + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """All complete records; a line cut short by a crash is left out."""
+        if not self.path.exists():
+            return []
+        records = []
+        for line in self.path.read_text(encoding="utf-8").split("\n"):
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return records
+
+    def keep(self, records: list[dict[str, Any]]) -> None:
+        """Replace the file by `records`, in one step."""
+        lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records)
+        write_atomically(self.path, lines.encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    temporary.replace(path)
