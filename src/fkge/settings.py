@@ -101,14 +101,18 @@ class TrainSettings(Settings):
     norm: Literal[1, 2] = Field(2, description="distance of the Trans* models: 1 or 2")
     normalize: bool = Field(False, description="OpenKE's norm flag: compare vectors scaled to unit length")
     init: float | None = Field(
-        None, gt=0, description="initial values are uniform in ±init; by default chosen from model, margin and dim"
+        None,
+        gt=0,
+        description="initial values are uniform in ±init; by default chosen from model, margin and dim",
     )
 
     loss: Literal["margin", "sigmoid"] = Field(
         "sigmoid", description="margin ranking, or sigmoid with self-adversarial weights"
     )
     margin: float | None = Field(
-        None, ge=0, description="the margin of either loss; by default chosen by the scale of the model's scores"
+        None,
+        ge=0,
+        description="the margin of either loss; by default chosen by the scale of the model's scores",
     )
     temperature: float = Field(
         1.0, ge=0, description="sharpness of the self-adversarial weights; 0 weighs all negatives alike"
@@ -119,10 +123,13 @@ class TrainSettings(Settings):
 
     negatives: int = Field(64, ge=1, description="corrupted triples per positive")
     share: int = Field(
-        1, ge=1, description="positives that share one draw of negatives; more is faster and slightly less random"
+        1,
+        ge=1,
+        description="positives that share one draw of negatives; more is faster and slightly less random",
     )
     corruption: Literal["uniform", "bernoulli"] = Field(
-        "uniform", description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)"
+        "uniform",
+        description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)",
     )
     filtered: bool = Field(False, description="never draw a negative that is a training triple (needs share = 1)")
 

@@ -1,5 +1,11 @@
 """Local embedding: models, negatives, row-wise optimisers and the training loop. Knows no peer."""
 
+from fkge.embed.checkpoint import load_checkpoint as load_checkpoint
+from fkge.embed.checkpoint import load_model as load_model
+from fkge.embed.checkpoint import save_checkpoint as save_checkpoint
+from fkge.embed.checkpoint import save_model as save_model
+from fkge.embed.fit import FitState as FitState
+from fkge.embed.fit import fit as fit
 from fkge.embed.models import MODELS as MODELS
 from fkge.embed.models import Model as Model
 from fkge.embed.models import Relations as Relations

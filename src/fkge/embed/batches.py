@@ -170,9 +170,7 @@ class Batcher:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The steps of `epoch`, several at a time, from chunk number `start` on."""
-        order = torch.randperm(
-            len(self.triples), generator=self._generator(epoch, 0), device=self.triples.device
-        )
+        order = torch.randperm(len(self.triples), generator=self._generator(epoch, 0), device=self.triples.device)
         size = self._steps_per_chunk * self.batch
         for chunk in range(start, len(self)):
             triples = self.triples[order[chunk * size : (chunk + 1) * size]]

@@ -36,8 +36,8 @@ _OPTIMIZERS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 Array = npt.NDArray[Any]
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _query(kind, entity, e, relation, r, tail, out, o):  # type: ignore[no-untyped-def]
+@_jit
+def _query(kind, entity, e, relation, r, tail, out, o):
     """The point where the missing tail (or head) of (e, r) is expected, into out[o]."""
     d = relation.shape[1]
     if kind == L1 or kind == L2:
@@ -69,8 +69,8 @@ def _query(kind, entity, e, relation, r, tail, out, o):  # type: ignore[no-untyp
             out[o, d + j] = a * y + b * x
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _query_backward(kind, entity, e, relation, r, tail, query, o, g, ge, se, gr, sr):  # type: ignore[no-untyped-def]
+@_jit
+def _query_backward(kind, entity, e, relation, r, tail, query, o, g, ge, se, gr, sr):
     """Push the gradient g[o] of query[o] back to its entity, ge[se], and its relation, gr[sr]."""
     d = relation.shape[1]
     if kind == L1 or kind == L2:
@@ -110,8 +110,8 @@ def _query_backward(kind, entity, e, relation, r, tail, query, o, g, ge, se, gr,
             gr[sr, j] += turn
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _similarity(kind, query, o, entity, c):  # type: ignore[no-untyped-def]
+@_jit
+def _similarity(kind, query, o, entity, c):
     w = entity.shape[1]
     total = entity.dtype.type(0.0)
     if kind == L1:
@@ -135,8 +135,8 @@ def _similarity(kind, query, o, entity, c):  # type: ignore[no-untyped-def]
     return total
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _similarity_backward(kind, query, o, entity, c, score, d, gq, ge, s):  # type: ignore[no-untyped-def]
+@_jit
+def _similarity_backward(kind, query, o, entity, c, score, d, gq, ge, s):
     """Add d · ∂score/∂query to gq[o] and d · ∂score/∂candidate to ge[s]."""
     w = entity.shape[1]
     zero = entity.dtype.type(0.0)
@@ -171,22 +171,22 @@ def _similarity_backward(kind, query, o, entity, c, score, d, gq, ge, s):  # typ
             ge[s, j] += d * query[o, j]
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _sigmoid(x):  # type: ignore[no-untyped-def]
+@_jit
+def _sigmoid(x):
     if x >= 0:
         return 1 / (1 + math.exp(-x))
     z = math.exp(x)
     return z / (1 + z)
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _softplus(x):  # type: ignore[no-untyped-def]
+@_jit
+def _softplus(x):
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _loss(margin_loss, margin, temperature, positive, negative, o, scale, d_negative):  # type: ignore[no-untyped-def]
-    """Loss of one positive; scale · ∂loss/∂negative goes into d_negative[o]. Returns (loss, scale · ∂loss/∂positive)."""
+@_jit
+def _loss(margin_loss, margin, temperature, positive, negative, o, scale, d_negative):
+    """Loss of one positive and scale · ∂loss/∂positive; scale · ∂loss/∂negative goes into d_negative[o]."""
     k = negative.shape[1]
     if margin_loss:
         loss = 0.0
@@ -215,9 +215,9 @@ def _loss(margin_loss, margin, temperature, positive, negative, o, scale, d_nega
     return loss, -0.5 * scale * _sigmoid(-margin - positive)
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _slot(row, slots, touched, count, gradient):  # type: ignore[no-untyped-def]
-    """The place of `row` in this step's gradient buffer, made and zeroed at the first meeting. Returns (place, count)."""
+@_jit
+def _slot(row, slots, touched, count, gradient):
+    """The place of `row` in this step's gradient buffer, zeroed at the first meeting, and how many there are."""
     s = slots[row]
     if s < 0:
         s = count
@@ -229,15 +229,15 @@ def _slot(row, slots, touched, count, gradient):  # type: ignore[no-untyped-def]
     return s, count
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _cube_backward(table, row, weight, gradient, s):  # type: ignore[no-untyped-def]
+@_jit
+def _cube_backward(table, row, weight, gradient, s):
     for j in range(table.shape[1]):
         x = table[row, j]
         gradient[s, j] += weight * 3 * x * abs(x)
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr, beta1, beta2, eps):  # type: ignore[no-untyped-def]
+@_jit
+def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr, beta1, beta2, eps):
     """Step the touched rows and empty the buffer. a, b, steps: the optimiser's state beside the table."""
     w = table.shape[1]
     real = table.dtype.type
@@ -267,8 +267,8 @@ def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr
                 table[row, j] -= rate * m / (math.sqrt(v) * root + eps)
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _train(  # type: ignore[no-untyped-def]
+@_jit
+def _train(
     kind, entity, relation, head, rel, tail, corrupt_tail, weight, negative, bounds,
     margin_loss, margin, temperature, cube, optimizer, lr, beta1, beta2, eps,
     ea, eb, es, ra, rb, rs, slots_e, touched_e, ge, slots_r, touched_r, gr,
@@ -305,9 +305,7 @@ def _train(  # type: ignore[no-untyped-def]
                     scores[s, i] = _similarity(kind, query, s, entity, negative[g, i])
             for s in range(size):
                 if weight[g, s]:
-                    value, slope = _loss(
-                        margin_loss, margin, temperature, positive[s], scores, s, scale, d_scores
-                    )
+                    value, slope = _loss(margin_loss, margin, temperature, positive[s], scores, s, scale, d_scores)
                     loss += value
                     d_positive[s] = slope
                     for j in range(entity.shape[1]):
@@ -323,9 +321,7 @@ def _train(  # type: ignore[no-untyped-def]
                 for s in range(size):
                     if d_scores[s, i] != 0:
                         p, ce = _slot(c, slots_e, touched_e, ce, ge)
-                        _similarity_backward(
-                            kind, query, s, entity, c, scores[s, i], d_scores[s, i], gq, ge, p
-                        )
+                        _similarity_backward(kind, query, s, entity, c, scores[s, i], d_scores[s, i], gq, ge, p)
             for s in range(size):
                 if not weight[g, s]:
                     continue
@@ -337,9 +333,7 @@ def _train(  # type: ignore[no-untyped-def]
                     _similarity_backward(kind, query, s, entity, target, positive[s], d_positive[s], gq, ge, p)
                     p, ce = _slot(fixed, slots_e, touched_e, ce, ge)
                     q, cr = _slot(r, slots_r, touched_r, cr, gr)
-                    _query_backward(
-                        kind, entity, fixed, relation, r, corrupt_tail[g, s], query, s, gq, ge, p, gr, q
-                    )
+                    _query_backward(kind, entity, fixed, relation, r, corrupt_tail[g, s], query, s, gq, ge, p, gr, q)
                 if cube > 0:
                     pull = real(cube * scale)
                     p, ce = _slot(fixed, slots_e, touched_e, ce, ge)
@@ -354,8 +348,8 @@ def _train(  # type: ignore[no-untyped-def]
     return total
 
 
-@_jit  # type: ignore[untyped-decorator]
-def _train_online(norm, entity, relation, head, rel, tail, corrupt_tail, negative, margin, lr):  # type: ignore[no-untyped-def]
+@_jit
+def _train_online(norm, entity, relation, head, rel, tail, corrupt_tail, negative, margin, lr):
     """TransE, margin loss, plain SGD, one positive and one negative a step: updates in place, without a buffer.
 
     All four entity values of a coordinate are read before any is written, so rows that coincide (a loop, a
@@ -424,7 +418,7 @@ class KernelStep:
             self.kind in (L1, L2) and s.batch == s.negatives == s.share == 1
             and s.loss == "margin" and s.optimizer == "sgd" and not s.regularization
         )  # fmt: skip
-        self._slots = {kind: np.full(tables.count(kind), -1, np.int32) for kind in ("entity", "relation")}  # type: ignore[arg-type]
+        self._slots = {kind: np.full(tables.count(kind), -1, np.int32) for kind in ("entity", "relation")}
         self._buffers: dict[str, tuple[Array, Array]] = {}
 
     def __call__(self, batch: Batch, lr: float) -> float:
@@ -463,5 +457,8 @@ class KernelStep:
         rows = min(rows, len(like))
         ids, gradients = self._buffers.get(table, (None, None))
         if ids is None or gradients is None or len(ids) < rows:
-            self._buffers[table] = ids, gradients = np.empty(rows, np.int64), np.empty((rows, like.shape[1]), like.dtype)
+            self._buffers[table] = ids, gradients = (
+                np.empty(rows, np.int64),
+                np.empty((rows, like.shape[1]), like.dtype),
+            )
         return ids, gradients

@@ -37,9 +37,7 @@ def self_adversarial(positive: Tensor, negative: Tensor, margin: float, temperat
     return -0.5 * (F.logsigmoid(margin + positive) + (weights * F.logsigmoid(-margin - negative)).sum(-1))
 
 
-def loss_per_positive(
-    name: LossName, positive: Tensor, negative: Tensor, margin: float, temperature: float
-) -> Tensor:
+def loss_per_positive(name: LossName, positive: Tensor, negative: Tensor, margin: float, temperature: float) -> Tensor:
     """The loss called `name`, (...,)."""
     if name == "margin":
         return margin_ranking(positive, negative, margin)

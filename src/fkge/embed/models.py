@@ -139,7 +139,7 @@ def distances(query: Tensor, candidates: Tensor, norm: int) -> Tensor:
         difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
         if norm == 1:
             return difference.abs().sum(-1)
-        return torch.linalg.vector_norm(difference, dim=-1)
+        return difference.norm(dim=-1)
     return torch.cdist(query, candidates, p=float(norm))
 
 
@@ -217,15 +217,19 @@ class TransR(Translation):
     def project(self, entities: Rows, relations: Relations) -> Tensor:
         e = entities["entity"]
         matrices = relations.unique["matrix"].reshape(-1, self.dim, self.relation_dim)
-        flat = e.reshape(-1, self.dim)
-        # Groups come sorted by relation, so each relation's rows are one slice: one product per relation.
-        lengths = torch.bincount(relations.index.reshape(-1), minlength=len(matrices)) * e.shape[-2]
-        out: Tensor = _SegmentMatmul.apply(flat, matrices, lengths.tolist())  # type: ignore[no-untyped-call]
+        groups = relations.index.reshape(-1)
+        if e.is_cuda or len(groups) <= 4 * len(matrices):
+            return self.unit(torch.bmm(e, matrices[groups]))
+        # Many groups to a relation: a copy of its matrix for each would cost more than the product. They come
+        # sorted by relation, so each relation's rows are one slice: one product per relation.
+        lengths = (torch.bincount(groups, minlength=len(matrices)) * e.shape[1]).tolist()
+        rows = e.reshape(-1, self.dim)
+        out: Tensor = _SegmentMatmul.apply(rows, matrices, lengths)  # type: ignore[no-untyped-call]
         return self.unit(out.reshape(*e.shape[:-1], self.relation_dim))
 
 
 class _SegmentMatmul(torch.autograd.Function):
-    """rows[a:b] @ matrices[i] for consecutive slices; a (rows, d, d) gather would cost 10 × the time."""
+    """rows[a:b] @ matrices[i] for consecutive slices; without a copy of the matrix for every row."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, matrices: Tensor, lengths: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
@@ -282,7 +286,8 @@ class DistMult(Model):
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
         return head * relations["relation"]
 
-    head_query = tail_query
+    def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
+        return tail * relations["relation"]
 
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
         return query @ candidates.mT
@@ -321,7 +326,10 @@ class RotatE(Model):
     kernel = "rotate"
 
     def tables(self) -> dict[str, Table]:
-        return {"entity": Table("entity", 2 * self.dim), "relation": Table("relation", self.dim, init="phase")}
+        return {
+            "entity": Table("entity", 2 * self.dim),
+            "relation": Table("relation", self.dim, init="phase"),
+        }
 
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
         phase = relations["relation"]
@@ -334,12 +342,10 @@ class RotatE(Model):
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
         difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
         re_im = difference.unflatten(-1, (2, self.dim))
-        return -torch.linalg.vector_norm(re_im, dim=-2).sum(-1)
+        return -re_im.norm(dim=-2).sum(-1)
 
 
-MODELS: dict[str, type[Model]] = {
-    cls.name: cls for cls in (TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE)
-}
+MODELS: dict[str, type[Model]] = {cls.name: cls for cls in (TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE)}
 
 
 def model_class(name: str) -> type[Model]:

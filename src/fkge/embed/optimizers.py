@@ -22,7 +22,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 def register(name: OptimizerName, tables: Tables) -> None:
     """Make the state that optimiser `name` keeps beside every table of `tables`."""
     for kind in ("entity", "relation"):
-        for table in tables.names(kind):  # type: ignore[arg-type]
+        for table in tables.names(kind):
             if name == "adagrad":
                 tables.state(table, "sum")
             elif name == "adam":

@@ -115,9 +115,7 @@ class Tables:
             The new rows' ids. `truncate` takes them out again.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.width(kind):
-            raise SettingsError(
-                f"append needs vectors of shape (n, {self.width(kind)}), got {tuple(vectors.shape)}"
-            )
+            raise SettingsError(f"append needs vectors of shape (n, {self.width(kind)}), got {tuple(vectors.shape)}")
         start, extra = self._rows[kind], len(vectors)
         generator = torch.Generator().manual_seed(seed)
         for key, tensor in self._tensors.items():

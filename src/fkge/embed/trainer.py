@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,9 +57,7 @@ def initial_bound(settings: TrainSettings) -> float:
     return (margin_of(settings) + 2) / width
 
 
-def make_tables(
-    settings: TrainSettings, entities: int, relations: int, dtype: torch.dtype = torch.float32
-) -> Tables:
+def make_tables(settings: TrainSettings, entities: int, relations: int, dtype: torch.dtype = torch.float32) -> Tables:
     """Fresh tables as `settings` describe them."""
     return Tables(
         make_model(settings), entities, relations, seed=settings.seed, bound=initial_bound(settings),
@@ -146,6 +144,22 @@ class Trainer:
             raise SettingsError(f"training diverged in epoch {self.epoch}: the loss is {mean}; lower lr ({lr:g})")
         self.epoch, self.chunk, self._loss, self._steps = self.epoch + 1, 0, 0.0, 0
         return mean
+
+    def position(self) -> dict[str, float]:
+        """Where training stands; with the tables, its whole state. `move_to` takes it back."""
+        return {
+            "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale,
+            "loss": self._loss, "steps": self._steps,
+        }  # fmt: skip
+
+    def move_to(self, position: Mapping[str, float]) -> None:
+        """Go on from `position`."""
+        self.epoch, self.chunk = int(position["epoch"]), int(position["chunk"])
+        self.lr_scale, self._loss, self._steps = (
+            position["lr_scale"],
+            position["loss"],
+            int(position["steps"]),
+        )
 
     # -- what the federation adds and takes out again ----------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -48,66 +49,64 @@ class RdfReader:
         except ImportError:
             problem = "reading RDF needs pyoxigraph, which is not installed"
             raise GraphError(path, problem, "Run: pip install 'fkge[rdf]'.") from None
-        node, blank, literal = pyoxigraph.NamedNode, pyoxigraph.BlankNode, pyoxigraph.Literal
-        may_be_nameless = format_name not in ("N_TRIPLES", "N_QUADS")
+        node, format_ = pyoxigraph.NamedNode, getattr(pyoxigraph.RdfFormat, format_name)
+        has_nameless = format_name not in ("N_TRIPLES", "N_QUADS")
         builder = self._builder
         rows = builder.rows(split)
         before = len(rows)
         add, entities, relations = rows.extend, builder.entities, builder.relations
-        statements = skipped_literals = skipped_quotes = 0
+        statements = 0
+        skipped: Counter[str] = Counter()
         with opened(path, self._progress) as source:
             try:
-                # One statement at a time; nothing is made for a row but what is looked up.
-                for statement in pyoxigraph.parse(
-                    source,  # type: ignore[arg-type]  # all it calls is read(size)
-                    getattr(pyoxigraph.RdfFormat, format_name),
-                    rename_blank_nodes=False,
-                ):
+                # The file object only needs read(size), which is all the parser calls.
+                for statement in pyoxigraph.parse(source, format_, rename_blank_nodes=False):  # type: ignore[arg-type]
                     statements += 1
-                    target = statement.object
-                    kind = type(target)
-                    if kind is node:
-                        tail = target.value
-                    elif kind is blank:
-                        tail = self._blank(target.value, may_be_nameless)
-                    elif kind is not literal:
-                        skipped_quotes += 1
-                        continue
-                    elif self._keep_literals:
-                        tail = str(target)
-                    else:
-                        skipped_literals += 1
-                        continue
-                    subject = statement.subject
-                    kind = type(subject)
-                    if kind is node:
-                        head = subject.value
-                    elif kind is blank:
-                        head = self._blank(subject.value, may_be_nameless)
-                    else:
-                        skipped_quotes += 1
+                    target, subject = statement.object, statement.subject
+                    tail = target.value if type(target) is node else self._label(target, has_nameless)
+                    head = subject.value if type(subject) is node else self._label(subject, has_nameless)
+                    if tail is None or head is None:
+                        skipped[
+                            "literals" if type(target) is pyoxigraph.Literal else "nested statements"
+                        ] += 1
                         continue
                     relation = statement.predicate.value
                     if relation == SAME_AS:
-                        if type(target) is not literal:
-                            builder.same_as.append((head, tail))
+                        builder.same_as.append((head, tail))
                     else:
                         add((entities[head], relations[relation], entities[tail]))
             except SyntaxError as error:
-                problem = f"is not valid RDF ({str(error.msg).rstrip('.')})"
-                advice = f"Correct the file, or give it the ending of its format ({', '.join(RDF_ENDINGS)})."
-                raise GraphError(path, problem, advice, error.lineno) from None
-        if skipped_literals:
-            builder.notes.append(f"{path.name}: {skipped_literals:,} statements with literals are skipped.")
-        if skipped_quotes:
-            builder.notes.append(f"{path.name}: {skipped_quotes:,} statements about statements are skipped.")
+                raise _invalid(path, error, by_lines=not has_nameless) from None
+        for what, count in skipped.items():
+            builder.notes.append(f"{path.name}: {count:,} statements with {what} are skipped.")
         if len(rows) == before:
-            raise _no_triples(path, statements, skipped_literals)
+            raise _no_triples(path, statements, skipped["literals"])
 
-    def _blank(self, label: str, may_be_nameless: bool) -> str:
-        if may_be_nameless and _RANDOM_NAME(label):
-            return self._nameless.setdefault(label, f"_:[{len(self._nameless) + 1}]")
-        return f"_:{label}"
+    def _label(self, term: object, has_nameless: bool) -> str | None:
+        """The label of a term other than an IRI, or None for one that is to be skipped."""
+        import pyoxigraph
+
+        if isinstance(term, pyoxigraph.BlankNode):
+            if has_nameless and _RANDOM_NAME(term.value):
+                return self._nameless.setdefault(term.value, f"_:[{len(self._nameless) + 1}]")
+            return f"_:{term.value}"
+        return str(term) if self._keep_literals and isinstance(term, pyoxigraph.Literal) else None
+
+
+def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
+    """The parser's complaint, with the line it is about.
+
+    Where each statement has a line of its own, an unfinished one is noticed at its line end, which the
+    parser gives as an empty stretch at the start of the next line. It gives a broken byte in the same way.
+    """
+    # The parser's text repeats the place: "Parser error at line 3 column 1: …".
+    told = re.sub(r"^Parser error .*?: ", "", error.msg).rstrip(".")
+    line = error.lineno
+    empty_at_start = (error.offset, error.end_offset, error.end_lineno) == (1, 1, line)
+    if by_lines and line is not None and empty_at_start and not re.search(r"UTF-8|\bbyte\b", told):
+        line -= 1
+    advice = f"Correct the file, or give it the ending of its format ({', '.join(RDF_ENDINGS)})."
+    return GraphError(path, f"is not valid RDF ({told})", advice, line)
 
 
 def _no_triples(path: Path, statements: int, literals: int) -> GraphError:

@@ -96,14 +96,14 @@ def _read_file(path: Path, split: str, builder: Builder, rdf: RdfReader, progres
 
 
 def _find_splits(folder: Path) -> dict[str, Path]:
-    """Split name → file, train first. Reading order only matters for memory and messages."""
+    """Split name → file: train, valid, test, then further test sets by name."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise unreadable(folder, error) from None
     found: dict[str, Path] = {}
     for name in names:
-        stem, ending = _stem_and_ending(folder / name)
+        stem, ending = _stem_and_ending(folder / name.lower())
         split = _SPLIT_NAMES.get(stem) or (stem if stem.startswith("test_") else None)
         if split is None or (ending not in _TABLE_ENDINGS and ending not in RDF_ENDINGS):
             continue

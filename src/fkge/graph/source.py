@@ -10,8 +10,8 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 from fkge.errors import GraphError
 from fkge.trace import Progress, Task
@@ -29,11 +29,11 @@ class Source:
 
     """
 
-    def __init__(self, path: Path, file: IO[bytes], task: Task) -> None:
+    def __init__(self, path: Path, file: BufferedReader, task: Task) -> None:
         self.path = path
         self.line = 1
         self._file = file
-        self._stream = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+        self._archive = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else None
         self._task = task
         self._reported = 0
         self._started = False
@@ -63,6 +63,19 @@ class Source:
             first += len(lines)
         if rest:
             yield first, self._decode(rest, first).removesuffix("\r")
+
+    def blame_archive(self, error: GraphError) -> None:
+        """Raise if what looks like `error` in the text is due to a corrupt archive.
+
+        Gzip notices damage late, mostly by the checksum at the very end; until then it hands out garbage.
+        """
+        try:
+            while self._archive and self._archive.read1(_CHUNK):
+                pass
+        except (gzip.BadGzipFile, zlib.error) as damage:
+            raise _corrupt(self.path, damage, error.line) from None
+        except (EOFError, OSError):
+            pass  # cut short further on, which does not garble what came before
 
     def _decode(self, block: bytes, first: int) -> str:
         try:
@@ -95,13 +108,12 @@ class Source:
         so that the line in the message is the line reached.
         """
         try:
-            return self._stream.read1(_CHUNK)  # type: ignore[union-attr]
+            return (self._archive or self._file).read1(_CHUNK)
         except EOFError:
             problem = "the gzip archive is truncated: it ends in the middle of this line"
             raise GraphError(self.path, problem, "Copy or download it again.", self.line) from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            problem = f"the gzip archive is corrupt ({error})"
-            raise GraphError(self.path, problem, "Copy or download it again.", self.line) from None
+            raise _corrupt(self.path, error, self.line) from None
         except OSError as error:
             raise unreadable(self.path, error) from None
 
@@ -114,7 +126,16 @@ def opened(path: Path, progress: Progress) -> Iterator[Source]:
     except OSError as error:
         raise unreadable(path, error) from None
     with file, progress.task(f"reading {path.name}", path.stat().st_size, "B") as task:
-        yield Source(path, file, task)
+        source = Source(path, file, task)
+        try:
+            yield source
+        except GraphError as error:
+            source.blame_archive(error)
+            raise
+
+
+def _corrupt(path: Path, error: Exception, line: int | None) -> GraphError:
+    return GraphError(path, f"the gzip archive is corrupt ({error})", "Copy or download it again.", line)
 
 
 def unreadable(path: Path, error: OSError) -> GraphError:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import fkge.graph
 from fkge.errors import UnknownLabelError
 from fkge.graph import Graph, Vocabulary, tidy
 from fkge.graph.graph import _tidy_columns
@@ -83,3 +84,21 @@ def test_large_vocabulary_still_names_near_labels() -> None:
     vocabulary = Vocabulary([f"http://x/entity{i:06d}" for i in range(30_000)], "entity")
     with pytest.raises(UnknownLabelError, match=r"did you mean .*http://x/entity020000"):
         vocabulary.id("http://x/entity0200000")
+
+
+def test_public_surface() -> None:
+    modules = {
+        "builder",
+        "bundled",
+        "graph",
+        "openke",
+        "rdf",
+        "readers",
+        "source",
+        "split",
+        "store",
+        "tables",
+    }
+    public = {name for name in vars(fkge.graph) if not name.startswith("_")} - modules
+    types = {"Graph", "Vocabulary", "Triples", "HEAD", "RELATION", "TAIL"}
+    assert public == types | {"tidy", "read_graph", "split_triples", "save_graph", "load_graph"}

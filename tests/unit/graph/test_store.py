@@ -19,13 +19,13 @@ ODD = ["\n", "a\tb", " ", "Ærø", "🦉🏛️", "\u2028line", 'quote"d', "x" *
 def odd_graph() -> Graph:
     return Graph(
         entities=Vocabulary(sorted(ODD), "entity"),
-        relations=Vocabulary(["r\r\n", "ρ"], "relation"),
+        relations=Vocabulary(["r\r\n", "σ²"], "relation"),
         splits={
             "train": np.array([[0, 0, 1], [8, 1, 2]], np.int32),
             "test_leaked": np.array([[3, 1, 4]], np.int32),
         },
         same_as=(("Ærø", "http://elsewhere/ærø"), ("🦉🏛️", "owl\n")),
-        name="odd ‘one’",
+        name="odd “one”",
         notes=("First note.", "Second\nnote."),
     )
 

@@ -1,0 +1,338 @@
+"""The command line. Draws what the rooms below report; everything it does, a library call does too.
+
+Figures and pictures go to standard error; standard output carries the answer, as a table or, with ``--json``, as
+one JSON object on its last line. Heavy imports wait until a command needs them, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Task as RichTask
+from rich.table import Table
+from rich.text import Text
+
+from fkge.errors import FkgeError
+
+if TYPE_CHECKING:
+    from fkge.runs import Run
+
+app = typer.Typer(
+    help="Knowledge-graph embedding for owners who will federate.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+USER_ERROR, INTERRUPTED = 1, 130
+
+RunFolder = Annotated[Path, typer.Argument(help="A folder made by `fkge train`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …; auto takes a GPU if there is one.")]
+
+
+def main() -> None:
+    """Entry point: errors meant for people become one line on standard error and exit code 1."""
+    # Threads that spin while they wait starve each other when owners share a machine. Must precede torch.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        app()
+    except FkgeError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(Text.assemble(("error: ", "bold red"), str(error)))
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+@app.command()
+def train(
+    graph: Annotated[
+        str | None,
+        typer.Argument(help="A file or folder of triples, or pykeen:NAME. Not needed with --resume."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The run folder to make.")] = Path("run"),
+    model: Annotated[
+        str | None, typer.Option(help="TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as recipes/transe.toml.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; overrides the file. Repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … or auto.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    split_seed: Annotated[int, typer.Option(help="Seed of the split, where the graph has none ready-made.")] = 0,
+    allow_unseen: Annotated[
+        bool, typer.Option(help="Let valid and test hold entities and relations that train lacks.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model on a graph and score it."""
+    from fkge.graph import read_graph
+    from fkge.runs import Run
+    from fkge.settings import TrainSettings
+
+    given = {"model": model, "seed": seed, "device": device}
+    settings = TrainSettings.load(config, set_ or (), **given)
+    with _drawing(quiet) as progress:
+        if resume:
+            run = Run.open(out)
+            read = read_graph(graph, seed=split_seed, allow_unseen=allow_unseen, progress=progress) if graph else None
+            run.check_same(read, {key: getattr(settings, key) for key in settings.model_fields_set})
+        else:
+            if graph is None:
+                raise FkgeError("which graph? fkge train GRAPH --out RUN (or --resume to go on with a run)")
+            Run.check_free(out)
+            read = read_graph(graph, seed=split_seed, allow_unseen=allow_unseen, progress=progress)
+            run = Run.create(out, read, settings)
+        progress.say(repr(run.graph))
+        for note in run.graph.notes:
+            progress.say(f"note: {note}")
+        with _interruptible(progress) as stop:
+            result = run.train(progress=progress, stop=stop)
+    if result is None:
+        progress.say(f"stopped; nothing is lost. Go on with: fkge train --resume --out {out}")
+        raise typer.Exit(INTERRUPTED)
+    _answer(result, as_json, lambda: _metrics_table(run, result))
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    split: Annotated[list[str] | None, typer.Option(help="Splits to score; valid and test by default.")] = None,
+    ties: Annotated[str, typer.Option(help="realistic, optimistic or pessimistic.")] = "realistic",
+    raw: Annotated[bool, typer.Option(help="Let known answers compete (not filtered).")] = False,
+    type_constraint: Annotated[
+        bool, typer.Option(help="Only entities seen on a side of a relation compete there, as in OpenKE.")
+    ] = False,
+    categories: Annotated[bool, typer.Option(help="Also by relation category: 1-1, 1-n, n-1, n-n.")] = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a trained model: link prediction and triple classification."""
+    from fkge.runs import Run
+
+    opened = Run.open(run)
+    with _drawing(quiet) as progress:
+        result = opened.evaluate(
+            split or ("valid", "test"), device=device, ties=ties, raw=raw,
+            type_constraint=type_constraint, categories=categories, progress=progress,
+        )  # fmt: skip
+    _answer(result, as_json, lambda: _metrics_table(opened, result))
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    head: Annotated[str | None, typer.Option(help="Head entity.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Relation.")] = None,
+    tail: Annotated[str | None, typer.Option(help="Tail entity.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    include_known: Annotated[bool, typer.Option(help="Show answers that the graph states already, too.")] = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the missing part of a triple: give two of head, relation and tail."""
+    from fkge.evaluate import predict as ask
+    from fkge.runs import Run
+
+    opened = Run.open(run)
+    answers = ask(
+        opened.load(device), opened.graph, head=head, relation=relation, tail=tail,
+        top=top, exclude_known=not include_known,
+    )  # fmt: skip
+    result = {
+        "head": head, "relation": relation, "tail": tail,
+        "answers": [answer._asdict() for answer in answers],
+    }  # fmt: skip
+
+    def table() -> Table:
+        shown = [part if part is not None else "?" for part in (head, relation, tail)]
+        drawn = Table("", "label", "score", *(["known"] if include_known else []), title="  ".join(shown))
+        for place, answer in enumerate(answers, 1):
+            known = ["yes" if answer.known else ""] if include_known else []
+            drawn.add_row(str(place), answer.label, f"{answer.score:.4f}", *known)
+        return drawn
+
+    _answer(result, as_json, table)
+
+
+@app.command()
+def neighbors(
+    run: RunFolder,
+    entity: Annotated[str, typer.Argument(help="An entity's label.")],
+    top: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Show the entities whose vectors are most like one entity's."""
+    from fkge.evaluate import neighbors as near
+    from fkge.runs import Run
+
+    opened = Run.open(run)
+    found = near(opened.load(device), opened.graph, entity, top=top)
+    result = {"entity": entity, "neighbors": [neighbor._asdict() for neighbor in found]}
+
+    def table() -> Table:
+        drawn = Table("", "label", "cosine", title=entity)
+        for place, neighbor in enumerate(found, 1):
+            drawn.add_row(str(place), neighbor.label, f"{neighbor.similarity:.4f}")
+        return drawn
+
+    _answer(result, as_json, table)
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+def _answer(result: dict[str, Any], as_json: bool, table: Callable[[], Table]) -> None:
+    """The answer on standard output, for a program or for a person."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False), flush=True)
+    else:
+        Console().print(table())
+
+
+_COLUMNS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
+
+
+def _metrics_table(run: Run, result: dict[str, Any]) -> Table:
+    drawn = Table("split", *_COLUMNS, title=f"{run.settings.model} on {run.graph.name}")
+    for split in run.graph.splits:
+        scores = result.get(split)
+        if scores is None:
+            continue
+        drawn.add_row(split, *(_figure(name, scores.get(name)) for name in _COLUMNS))
+        for category, sides in scores.get("categories", {}).items():
+            for side in ("head", "tail"):
+                if side in sides:
+                    drawn.add_row(
+                        f"  {category} {side}", *(_figure(n, sides[side].get(n)) for n in _COLUMNS), style="dim"
+                    )
+    return drawn
+
+
+def _figure(name: str, value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}" if name == "mr" else f"{value:.4f}"
+
+
+# -- what is drawn ---------------------------------------------------------------------------------
+
+
+class _Speed(ProgressColumn):
+    def render(self, task: RichTask) -> Text:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return Text("")
+        for size, letter in ((1e6, "M"), (1e3, "k")):
+            if speed >= size:
+                return Text(f"{speed / size:.1f}{letter} {task.fields['unit']}/s", style="cyan")
+        return Text(f"{speed:.1f} {task.fields['unit']}/s", style="cyan")
+
+
+class _Drawn:
+    """Progress as bars on a terminal; elsewhere, a line at a time for what is worth a line in a log."""
+
+    def __init__(self, console: Console, bars: Progress | None) -> None:
+        self.console = console
+        self.bars = bars
+
+    def say(self, text: str) -> None:
+        if not self.console.quiet:
+            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    @contextmanager
+    def task(self, name: str, total: int | None, unit: str = "") -> Iterator[Any]:
+        if self.bars is None:
+            yield _Logged(self, name)
+            return
+        nested = len(self.bars.tasks) > 0
+        key = self.bars.add_task(name, total=total, unit=unit, shown="")
+        try:
+            yield _Bar(self.bars, key)
+        finally:
+            if nested:
+                self.bars.remove_task(key)
+            else:
+                self.bars.stop_task(key)
+                self.bars.refresh()
+                self.bars.remove_task(key)
+
+
+class _Bar:
+    def __init__(self, bars: Progress, key: Any) -> None:
+        self.bars, self.key = bars, key
+        self.shown: dict[str, float | str] = {}
+
+    def advance(self, amount: int, **shown: float | str) -> None:
+        self.shown |= shown
+        text = "  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in self.shown.items())
+        self.bars.update(self.key, advance=amount, shown=text)
+
+
+class _Logged:
+    """Where there is no terminal: one line for each validation."""
+
+    def __init__(self, drawn: _Drawn, name: str) -> None:
+        self.drawn, self.name = drawn, name
+
+    def advance(self, amount: int, **shown: float | str) -> None:
+        if amount == 0 and shown:
+            figures = "  ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in shown.items())
+            self.drawn.say(f"{self.name}: {figures}")
+
+
+@contextmanager
+def _drawing(quiet: bool) -> Iterator[_Drawn]:
+    console = Console(stderr=True, quiet=quiet)
+    if quiet or not console.is_terminal:
+        yield _Drawn(console, None)
+        return
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), _Speed(),
+        TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn(), TextColumn("{task.fields[shown]}"),
+        console=console,
+    )  # fmt: skip
+    with bars:
+        yield _Drawn(console, bars)
+
+
+@contextmanager
+def _interruptible(progress: _Drawn) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C, or a polite kill, asks training to stop where it can go on later; a second one stops it at once."""
+    asked = False
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        progress.say("stopping at the next safe place (once more: at once) …")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Tables on disk: safetensors, written in one step, checked when read.
+
+A file cut short, of another program, or of another model is refused with one sentence; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fkge.embed.tables import Tables
+from fkge.embed.trainer import Trainer, make_tables
+from fkge.errors import FkgeError, RunError
+from fkge.settings import TrainSettings
+
+_MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
+
+
+def save_model(path: Path, tables: Tables, settings: TrainSettings) -> None:
+    """Write the tables, with all that is needed to make them again."""
+    _save(path, _MODEL, tables.export(state=False), {"settings": settings.model_dump()})
+
+
+def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]:
+    """Tables and settings from `save_model`."""
+    tensors, about = _load(path, _MODEL)
+    try:
+        settings = TrainSettings.build({**about["settings"], "device": device}, str(path))
+        entities, relations = len(tensors["entity/entity"]), len(tensors["relation/relation"])
+        tables = make_tables(settings, entities, relations, tensors["entity/entity"].dtype)
+        tables.load(tensors)
+    except KeyError as error:
+        raise RunError(f"{path}: lacks {error}; it was not written by this version of fkge") from None
+    return tables, settings
+
+
+def save_checkpoint(path: Path, trainer: Trainer, about: Mapping[str, Any]) -> None:
+    """Write the whole state of a training, and whatever its keeper wants to find again."""
+    state = {"trainer": trainer.position(), "about": dict(about)}
+    _save(path, _CHECKPOINT, trainer.tables.export(state=True), state)
+
+
+def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
+    """Put `trainer` where `save_checkpoint` found it; return the keeper's own."""
+    tensors, state = _load(path, _CHECKPOINT)
+    try:
+        trainer.tables.load(tensors)
+        trainer.move_to(state["trainer"])
+        about: dict[str, Any] = state["about"]
+    except (KeyError, FkgeError) as error:
+        raise RunError(f"{path}: does not fit this run: {error}") from None
+    return about
+
+
+def _save(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    # One string, with sorted keys: safetensors orders metadata at random, and files should repeat to the bit.
+    metadata = {"fkge": json.dumps({"format": kind, **state}, sort_keys=True)}
+    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+    with temporary.open("rb+") as f:
+        os.fsync(f.fileno())
+    temporary.replace(path)
+
+
+def _load(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as f:
+            state = json.loads((f.metadata() or {}).get("fkge", "{}"))
+            if state.get("format") != kind:
+                raise RunError(f"{path}: is no {kind} file (it says {state.get('format')!r})")
+            return {name: f.get_tensor(name) for name in f.keys()}, state  # noqa: SIM118
+    except FileNotFoundError:
+        raise RunError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise RunError(f"{path}: is damaged or no safetensors file ({error})") from None

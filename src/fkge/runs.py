@@ -1,0 +1,190 @@
+"""A run: one graph, one model, one folder that holds all of it.
+
+RUN/
+  settings.toml            every setting, explained
+  graph.safetensors        labels and triples, so that the folder needs nothing else
+  model.safetensors        the best tables by validation
+  checkpoint.safetensors   the state of the training, until it is finished
+  trace.jsonl              one line for each epoch and validation
+  result.json              metrics, once finished
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fkge.embed import (
+    FitState,
+    Tables,
+    Trainer,
+    fit,
+    load_checkpoint,
+    load_model,
+    make_tables,
+    save_checkpoint,
+    save_model,
+)
+from fkge.errors import RunError
+from fkge.evaluate import Known, evaluate, metrics, rank
+from fkge.graph import Graph, load_graph, save_graph
+from fkge.settings import TrainSettings
+from fkge.trace import SILENT, Progress, Trace, write_atomically
+
+
+class Run:
+    """A run folder. Make one with `create` or `open`."""
+
+    def __init__(self, folder: Path, graph: Graph, settings: TrainSettings) -> None:
+        self.folder = folder
+        self.graph = graph
+        self.settings = settings
+        self.trace = Trace(folder / "trace.jsonl")
+
+    # -- making and finding ------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, graph: Graph, settings: TrainSettings) -> Run:
+        """A new run in `folder`, which must not hold anything yet."""
+        cls.check_free(folder)
+        if len(graph.train) == 0:
+            raise RunError(f"{graph.name} has no training triples")
+        make_tables(settings, 1, 1)  # a setting that cannot work shows before anything is written
+        folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder, graph, settings)
+        save_graph(graph, folder / "graph.safetensors")
+        # Written last: a folder with settings is a whole run.
+        write_atomically(folder / "settings.toml", settings.to_toml().encode())
+        return run
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuse a folder that holds something."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder}: is there already. Continue it with --resume, or choose another --out.")
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """The run in `folder`."""
+        if not (folder / "settings.toml").exists():
+            raise RunError(
+                f"{folder}: is no run folder (no settings.toml). `fkge train GRAPH --out {folder}` makes one."
+            )
+        settings = TrainSettings.load(folder / "settings.toml")
+        return cls(folder, load_graph(folder / "graph.safetensors"), settings)
+
+    def check_same(self, graph: Graph | None, given: dict[str, Any]) -> None:
+        """Refuse to go on with another graph, or settings that contradict the run's."""
+        if graph is not None and graph.fingerprint != self.graph.fingerprint:
+            raise RunError(
+                f"{self.folder}: was made from another graph ({self.graph!r}); use a new --out for {graph!r}"
+            )
+        for key, value in given.items():
+            was = getattr(self.settings, key)
+            if value != was and key not in ("device", "threads"):
+                raise RunError(f"{self.folder}: was started with {key} = {was!r}, not {value!r}; use a new --out")
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What the finished run found, or None."""
+        path = self.folder / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> dict[str, Any] | None:
+        """Train from where the folder stands, then score. None if asked to stop before the end.
+
+        The result does not depend on how often it was interrupted.
+        """
+        if self.result is not None:
+            return self.result
+        torch.set_num_threads(self.settings.threads)
+        graph, settings = self.graph, self.settings
+        tables = make_tables(settings, len(graph.entities), len(graph.relations))
+        trainer = Trainer(tables, graph.train, settings)
+        state = None
+        checkpoint = self.folder / "checkpoint.safetensors"
+        if checkpoint.exists():
+            state = FitState(**load_checkpoint(checkpoint, trainer))
+            known = self.trace.read()
+            self.trace.keep([r for r in known if _happened(r, trainer.epoch, state.validated)])
+        else:
+            self.trace.keep([])
+        final = fit(
+            trainer,
+            _Folder(self),
+            state=state,
+            validate=self._validation(tables, progress),
+            progress=progress,
+            stop=stop,
+        )
+        if final is None:
+            return None
+        best, _ = load_model(self.folder / "model.safetensors", settings.device)
+        result = {
+            "model": settings.model, "graph": graph.name, "entities": len(graph.entities),
+            "relations": len(graph.relations), "triples": len(graph.train), "seed": settings.seed,
+            "epochs": trainer.epoch, "best_epoch": final.best_epoch, "seconds": round(final.seconds, 2),
+            **evaluate(best, graph, progress=progress),
+        }  # fmt: skip
+        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        checkpoint.unlink(missing_ok=True)
+        return result
+
+    def _validation(self, tables: Tables, progress: Progress) -> Callable[[], float] | None:
+        """Filtered MRR on valid triples, the same ones each time."""
+        triples = self.graph.valid
+        if len(triples) == 0 or self.settings.validate_every == 0:
+            return None
+        most = self.settings.validation_triples
+        if 0 < most < len(triples):
+            chosen = np.random.default_rng(self.settings.seed).choice(len(triples), most, replace=False)
+            triples = triples[np.sort(chosen)]
+        known = Known.of(self.graph)
+        return lambda: metrics(rank(tables, triples, known=known, progress=progress))["mrr"]
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def load(self, device: str = "auto") -> Tables:
+        """The best tables so far."""
+        path = self.folder / "model.safetensors"
+        if not path.exists():
+            raise RunError(f"{self.folder}: has no model yet. Train it: fkge train --resume --out {self.folder}")
+        tables, _ = load_model(path, device)
+        if tables.entities != len(self.graph.entities) or tables.relations != len(self.graph.relations):
+            raise RunError(f"{path}: belongs to another graph than {self.folder / 'graph.safetensors'}")
+        return tables
+
+    def evaluate(
+        self, splits: Sequence[str] = ("valid", "test"), *, device: str = "auto", **options: Any
+    ) -> dict[str, Any]:
+        """Metrics of the best tables; options are those of `fkge.evaluate.evaluate`."""
+        torch.set_num_threads(self.settings.threads)
+        return evaluate(self.load(device), self.graph, splits, **options)
+
+
+class _Folder:
+    """Keeps a fit's outcome in the run's folder."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def best(self, trainer: Trainer) -> None:
+        save_model(self.run.folder / "model.safetensors", trainer.tables, self.run.settings)
+
+    def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
+        save_checkpoint(self.run.folder / "checkpoint.safetensors", trainer, state)
+
+    def event(self, name: str, **fields: Any) -> None:
+        self.run.trace.write(name, **fields)
+
+
+def _happened(record: dict[str, Any], epoch: int, validated: int) -> bool:
+    """Whether a trace record lies before a checkpoint; later ones will be written again."""
+    return bool(record.get("epoch", 0) <= (validated if record.get("event") == "validated" else epoch))
