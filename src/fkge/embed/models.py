@@ -137,10 +137,13 @@ def distances(query: Tensor, candidates: Tensor, norm: int) -> Tensor:
     """Norms of all differences, (..., s, k)."""
     if query.shape[-2] == 1 or candidates.shape[-2] == 1:
         difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
-        if norm == 1:
-            return difference.abs().sum(-1)
-        return difference.norm(dim=-1)
+        return difference.abs().sum(-1) if norm == 1 else _length(difference, -1)
     return torch.cdist(query, candidates, p=float(norm))
+
+
+def _length(x: Tensor, dim: int) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=dim)
+    return length
 
 
 class Translation(Model):
@@ -342,7 +345,7 @@ class RotatE(Model):
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
         difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
         re_im = difference.unflatten(-1, (2, self.dim))
-        return -re_im.norm(dim=-2).sum(-1)
+        return -_length(re_im, -2).sum(-1)
 
 
 MODELS: dict[str, type[Model]] = {cls.name: cls for cls in (TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE)}

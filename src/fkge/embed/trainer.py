@@ -95,7 +95,8 @@ class Trainer:
         self.lr_scale = 1.0
         self._loss = 0.0
         self._steps = 0
-        self._triples = torch.as_tensor(np.array(triples), dtype=torch.int64).to(tables.device)
+        ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
+        self._triples = ids.to(tables.device, torch.int64)
         self._graft: tuple[int, int] | None = None
         optimizers.register(settings.optimizer, tables)
         self._prepare(self._triples)

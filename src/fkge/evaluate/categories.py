@@ -16,9 +16,7 @@ UNSEEN = "unseen"
 """The category of a relation without a training triple."""
 
 
-def relation_categories(
-    train: npt.NDArray[Any], relations: int, threshold: float = 1.5
-) -> npt.NDArray[np.str_]:
+def relation_categories(train: npt.NDArray[Any], relations: int, threshold: float = 1.5) -> npt.NDArray[np.str_]:
     """The category of each relation, (relations,) of `CATEGORIES` or `UNSEEN`.
 
     ``1-n`` has `threshold` or more tails per head on average, and fewer heads per tail.
@@ -49,7 +47,7 @@ def metrics_by_category(
         categories: (relations,) from `relation_categories`.
 
     Returns:
-        ``{category: {"triples": n, "head": metrics, "tail": metrics, "both": metrics}}``, where ``head`` is
+        ``{category: {"triples": n, "both": metrics, "head": metrics, "tail": metrics}}``, where ``head`` is
         predicting heads.
     """
     of = categories[np.asarray(triples, np.int64).reshape(-1, 3)[:, RELATION]]
@@ -57,6 +55,7 @@ def metrics_by_category(
     for category in (*CATEGORIES, UNSEEN):
         some = ranks[of == category]
         if len(some):
-            sides = {side: metrics(some, ties, side) for side in SIDES}
-            out[category] = {"triples": len(some), **sides, "both": metrics(some, ties)}
+            out[category] = {"triples": len(some), "both": metrics(some, ties)}
+            for side in SIDES:
+                out[category][side] = metrics(some, ties, side)
     return out

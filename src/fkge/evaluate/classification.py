@@ -97,9 +97,7 @@ class Negatives:
             negative = negative[~self.known.contains(negative)]
         return negative
 
-    def _corrupt(
-        self, positive: torch.Tensor, tail: torch.Tensor, uniform: torch.Tensor
-    ) -> npt.NDArray[np.int64]:
+    def _corrupt(self, positive: torch.Tensor, tail: torch.Tensor, uniform: torch.Tensor) -> npt.NDArray[np.int64]:
         fixed = torch.where(tail, positive[:, HEAD], positive[:, TAIL])
         drawn = self.facts.draw_outside(fixed, positive[:, RELATION], tail, uniform).squeeze(1)
         head = torch.where(tail, positive[:, HEAD], drawn)
@@ -121,8 +119,8 @@ def _scored(
 
 def _finite(score: Floats) -> Floats:
     """Scores that sort; what is not a number is the worst there is."""
-    worst = np.finfo(np.float32).min.item()
-    out: Floats = np.nan_to_num(score, nan=worst, neginf=worst)
+    worst = float(np.finfo(np.float32).min)
+    out: Floats = np.nan_to_num(score, nan=worst, neginf=worst, posinf=-worst)
     return out
 
 
@@ -146,9 +144,7 @@ def fit_thresholds(
     return np.where(np.isnan(thresholds), fallback, thresholds), fallback
 
 
-def _fit(
-    group: npt.NDArray[np.int64], score: Floats, label: npt.NDArray[np.bool_], groups: int
-) -> Floats:
+def _fit(group: npt.NDArray[np.int64], score: Floats, label: npt.NDArray[np.bool_], groups: int) -> Floats:
     """The best threshold of each group, (groups,); NaN if it has no score."""
     order = np.lexsort((score, group))
     group, score, label = group[order], score[order], label[order]
@@ -169,8 +165,11 @@ def _fit(
     below, here = score[np.maximum(cut - 1, 0)], score[np.minimum(cut, n - 1)]
     inner = ~at_start & ~at_end
     gap = np.where(inner, here - below, 0.0)
-    threshold = np.where(inner, below + (here - below) / 2, np.where(at_end, below + 1, here - 1))
-    usable = ~inner | ((threshold > below) & (threshold < here)) | ((here > below) & (threshold < here))
+    middle = below + gap / 2
+    middle = np.where(middle < here, middle, below)  # neighbouring floats have nothing between them
+    outside = np.where(at_end, below + 1, np.minimum(here - 1, np.nextafter(here, -np.inf)))
+    threshold = np.where(inner, middle, outside)
+    usable = ~inner | (here > below)  # equal scores cannot be told apart
 
     owner, correct, gap, threshold = owner[usable], correct[usable], gap[usable], threshold[usable]
     best = np.lexsort((-threshold, gap, correct, owner))

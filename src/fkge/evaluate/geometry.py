@@ -31,16 +31,16 @@ _UNDERFLOW = 2e-19
 
 
 class Kind(IntEnum):
-    """What stands between a query q and a candidate c."""
+    """What stands between a query q and a candidate c.
+
+    L1: −Σ|q − c|. L2: −Σ(q − c)², in the same order as −‖q − c‖. DOT: Σ q c.
+    ROTATE: −Σ|q − c| over complex numbers, all real parts, then all imaginary ones.
+    """
 
     L1 = 0
-    """−Σ|q − c|"""
     L2 = 1
-    """−Σ(q − c)², in the same order as −‖q − c‖"""
     DOT = 2
-    """Σ q c"""
     ROTATE = 3
-    """−Σ|q − c| over complex numbers: all real parts, then all imaginary ones"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Geometry:
     def size(self, vectors: Tensor) -> Tensor:
         """The norm (n,) that bounds rounding errors of vectors (n, p)."""
         euclidean = self.kind in (Kind.L2, Kind.DOT)
-        return torch.linalg.vector_norm(vectors, ord=2 if euclidean else 1, dim=-1)
+        norms: Tensor = torch.linalg.vector_norm(vectors, ord=2 if euclidean else 1, dim=-1)
+        return norms
 
     def scale(self, query_size: Tensor, candidate_size: Tensor) -> Tensor:
         """Bound on Σ|terms| of a pair, by the sizes of the two."""

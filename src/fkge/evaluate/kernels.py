@@ -113,7 +113,7 @@ def _side(value: float, score: float, tie: float) -> int:
 def _scan(
     kind, query, query_size, candidates, size, starts, score, true_scale, tie, band, unit, floor, fast, table,
     bias, tile, tile_size, key, above, level,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Count all candidates.
 
     Args:
@@ -165,7 +165,7 @@ def _scan(
 
 
 @_jit
-def _tally(values, high, low):  # type: ignore[no-untyped-def]
+def _tally(values, high, low):
     """How many are over `high`, and how many neither over it nor under `low`."""
     over, under = np.int32(0), np.int32(0)
     for c in range(len(values)):
@@ -178,7 +178,7 @@ def _tally(values, high, low):  # type: ignore[no-untyped-def]
 def _remove(
     kind, query, query_size, candidates, size, starts, score, true_scale, tie, place, true, first, last, known,
     above, level,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Take the known answers, and the true one, out of the counts again."""
     for q in range(len(query)):
         for e in known[first[q] : last[q]]:
@@ -206,7 +206,7 @@ def _remove(
 
 
 @_jit
-def _values_dot(fast, i, table, c0, w, values):  # type: ignore[no-untyped-def]
+def _values_dot(fast, i, table, c0, w, values):
     """values[k, c] += Σ_j fast[i + k, j] · table[j, c0 + c]."""
     v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
     for j in range(0, len(table), 4):
@@ -225,7 +225,7 @@ def _values_dot(fast, i, table, c0, w, values):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _values_l1(fast, i, table, c0, w, values):  # type: ignore[no-untyped-def]
+def _values_l1(fast, i, table, c0, w, values):
     """values[k, c] −= Σ_j |fast[i + k, j] − table[j, c0 + c]|."""
     v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
     for j in range(0, len(table), 4):
@@ -244,7 +244,7 @@ def _values_l1(fast, i, table, c0, w, values):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _values_rotate(fast, i, table, c0, w, values):  # type: ignore[no-untyped-def]
+def _values_rotate(fast, i, table, c0, w, values):
     """values[k, c] −= Σ_j |fast[i + k, j] − table[j, c0 + c]| over complex numbers: re, im, re, im, …"""
     v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
     for j in range(0, len(table), 4):

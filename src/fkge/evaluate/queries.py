@@ -68,9 +68,7 @@ def predict(
 
 
 @torch.no_grad()
-def neighbors(
-    tables: Tables, graph: Graph, entity: str, *, top: int = 10, memory: float = MEMORY
-) -> list[Neighbor]:
+def neighbors(tables: Tables, graph: Graph, entity: str, *, top: int = 10, memory: float = MEMORY) -> list[Neighbor]:
     """The entities whose vectors point most nearly the same way as `entity`'s, nearest first."""
     self_id = graph.entities.id(entity)
     table = tables["entity"][: len(graph.entities)]

@@ -117,9 +117,7 @@ def rank(
                     some = candidates.candidates(side, relation)
                     chosen = torch.from_numpy(some[some < entities]).to(tables.device)
                     ranking.run(relation, chosen, [part], task)
-    above, level = (
-        np.stack([sides[side].restored(name) for side in SIDES], axis=1) for name in ("above", "level")
-    )
+    above, level = (np.stack([sides[side].restored(name) for side in SIDES], axis=1) for name in ("above", "level"))
     return Ranks(1 + above, 1 + above + level)
 
 
@@ -184,12 +182,12 @@ class _Ranking:
         if tables.device.type == "cpu":
             self.projected_at_once = min(self.projected_at_once, 1024)
 
-    def run(
-        self, relation: int | None, candidates: Tensor, parts: list[tuple[_Side, slice]], task: Task
-    ) -> None:
+    def run(self, relation: int | None, candidates: Tensor, parts: list[tuple[_Side, slice]], task: Task) -> None:
         """Count `candidates` (m,) for the questions in `parts`, all of one relation unless it is None."""
         size = self.questions_at_once
         chunks = candidates.split(self.candidates_at_once) if len(candidates) else ()
+        if not chunks:
+            task.advance(sum(part.stop - part.start for _, part in parts))
         for i, chunk in enumerate(chunks):
             place = torch.full((self.tables.entities,), -1, device=self.tables.device)
             place[chunk] = torch.arange(len(chunk), device=self.tables.device)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import ENTITIES, RELATIONS, slow_rank
+from rank_twin import ENTITIES, RELATIONS, slow_rank
 
 from fkge.embed import Tables, model_class
 from fkge.errors import SettingsError
@@ -112,8 +112,8 @@ def test_chunks_do_not_show(make_tables, facts, name, options, kernels):
     tables = scramble(make_tables(name, **options))
     known = Known(facts, ENTITIES, RELATIONS)
     whole = rank(tables, facts, known=known, kernels=kernels)
-    for memory in (1e-6, 1e-3, 5e-3, 2e-2):
-        assert_same(whole, rank(tables, facts, known=known, kernels=kernels, memory=memory))
+    for memory, some in ((1e-6, slice(0, 4)), (5e-3, slice(0, 60)), (3e-2, slice(None))):
+        assert_same(whole[some], rank(tables, facts[some], known=known, kernels=kernels, memory=memory))
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
@@ -249,11 +249,11 @@ def test_progress_counts_every_rank(make_tables, facts):
         def advance(self, amount, **shown):
             self.done += amount
 
-    types = TypeConstraint(facts, ENTITIES)
-    for name, candidates, memory in itertools.product(["TransE", "TransH"], [None, types], [1e-3, 256.0]):
+    types = TypeConstraint(facts[facts[:, 1] > 0], ENTITIES)  # relation 0 has no candidates at all
+    for name, candidates, memory in itertools.product(["TransE", "TransH"], [None, types], [3e-3, 256.0]):
         seen = Seen()
-        rank(make_tables(name), facts, known=None, candidates=candidates, memory=memory, progress=seen)
-        assert seen.done == seen.total == 2 * len(facts)
+        rank(make_tables(name), facts[::3], known=None, candidates=candidates, memory=memory, progress=seen)
+        assert seen.done == seen.total == 2 * len(facts[::3])
 
 
 def test_refuses_what_it_cannot_rank(make_tables, facts):

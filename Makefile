@@ -1,0 +1,63 @@
+# A fresh machine needs Python ≥ 3.11, make and gcc; everything else is installed into .venv by these targets.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check format bench clean
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+.venv/base: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fkge needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	@echo "installing the pinned dependencies into .venv (a few minutes the first time) ..."
+	$(PIP) torch  # first and by itself, so that no other package chooses its build
+	$(PIP) --editable .
+	touch $@
+
+.venv/demo: .venv/base
+	$(PIP) --editable '.[pykeen]'
+	touch $@
+
+.venv/test: .venv/base
+	$(PIP) --editable '.[test]'
+	touch $@
+
+.venv/check: .venv/base
+	$(PIP) --editable '.[check,test]'
+	touch $@
+
+.venv/bench: .venv/base
+	$(PIP) --editable '.[bench]'
+	touch $@
+
+demo: .venv/demo  ## Train a model on a real graph, score it, and ask it something
+	rm -rf runs/demo
+	$(BIN)/fkge train pykeen:umls --config recipes/complex.toml --out runs/demo
+	$(BIN)/fkge predict runs/demo --head virus --relation causes
+	$(BIN)/fkge neighbors runs/demo bacterium --top 5
+
+test: .venv/test  ## Run the tests (minutes)
+	$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
+
+test-long: .venv/test  ## Run the tests that take longer
+	$(BIN)/python -m pytest -m long
+
+check: .venv/check  ## Lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: .venv/check  ## Rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/bench  ## Measure against PyKEEN and PyG, side by side
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove what these targets made
+	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks against the established engines; run them with ``python -m benchmarks``."""

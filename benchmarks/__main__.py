@@ -1,0 +1,67 @@
+"""``python -m benchmarks``: all sections, or some."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import load, steps, tables, training
+from benchmarks.child import ROOT
+from benchmarks.report import Options, Report, machine
+
+
+def ranking(options: Options, report: Report) -> None:
+    """Filtered ranking, which prints its own table."""
+    try:
+        module = importlib.import_module("benchmarks.ranking")
+    except ModuleNotFoundError as error:
+        report.note(f"ranking: not installed ({error.name})")
+        return
+    report.progress("ranking")
+    report.figures["ranking"] = module.main(["--quick"] if options.quick else [])
+
+
+SECTIONS: dict[str, Callable[[Options, Report], None]] = {
+    "train": training.run,
+    "steps": steps.run,
+    "tables": tables.run,
+    "load": load.run,
+    "ranking": ranking,
+}
+"""In this order: ranking works in this process, and a child may start with its parent's peak memory."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--only", metavar="SECTIONS", help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="store all figures and the machine's description")
+    parser.add_argument("--fb", type=Path, default=ROOT.parent / "shared/data/fb15k237", help="folder of FB15k-237")
+    parser.add_argument("--load-triples", type=int, default=5_000_000, metavar="N", help="size of the file to load")
+    arguments = parser.parse_args()
+    chosen = arguments.only.split(",") if arguments.only else list(SECTIONS)
+    if unknown := sorted(set(chosen) - set(SECTIONS)):
+        parser.error(f"--only: there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+
+    report = Report()
+    report.figures["machine"] = about = machine()
+    report.figures["quick"] = arguments.quick
+    report.note(", ".join(f"{key} {value}" for key, value in about.items()))
+    if arguments.quick:
+        report.note("Quick run: everything is small, and the figures mean nothing.")
+    report.note("")
+    with tempfile.TemporaryDirectory(prefix="fkge-benchmarks-") as work:
+        options = Options(arguments.quick, arguments.fb, arguments.load_triples, Path(work))
+        for name in SECTIONS:
+            if name in chosen:
+                SECTIONS[name](options, report)
+                if arguments.json:  # after every section: a run that is broken off leaves what it has
+                    arguments.json.write_text(json.dumps(report.figures, indent=1, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""One measurement, one process: a fresh heap for the peak memory, one thread for everybody, no shared caches.
+
+``python -m benchmarks.child module:function`` reads keyword arguments as JSON from stdin and answers with JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+_THREADS = ("OMP", "MKL", "OPENBLAS", "NUMBA")
+_SECONDS_AT_MOST = 3600
+
+
+def call(function: str, environment: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+    """The dict that ``module:function`` of this package returns when called in a process of its own.
+
+    A library that is not installed comes back as ``{"missing": name}``, any other failure as ``{"error": line}``.
+    """
+    threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.child", f"benchmarks.{function}"],
+            input=json.dumps(arguments), capture_output=True, text=True, cwd=ROOT, timeout=_SECONDS_AT_MOST,
+            env={**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "", **(environment or {})},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"error": f"not finished after {_SECONDS_AT_MOST} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode == 0 and lines:
+        answer: dict[str, Any] = json.loads(lines[-1])
+        return answer
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return {"error": f"exit status {done.returncode}: {last}"}
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process so far, in MB.
+
+    Linux lets a process start with its parent's peak; the parent here imports nothing large, so that is no matter.
+    """
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+
+
+class Clock:
+    """CPU seconds of this process, all its threads together, and seconds on the wall, since it was made."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    @property
+    def cpu(self) -> float:
+        return time.process_time() - self._cpu
+
+    @property
+    def wall(self) -> float:
+        return time.perf_counter() - self._wall
+
+
+def _main() -> None:
+    answer_to = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print is no answer
+    module, _, function = sys.argv[1].partition(":")
+    try:
+        answer = getattr(importlib.import_module(module), function)(**json.load(sys.stdin))
+    except ModuleNotFoundError as error:
+        answer = {"missing": error.name}
+    json.dump(answer, answer_to)
+    answer_to.close()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,158 @@
+"""Fitting: what is best, when it stops, and that an interruption changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import random_graph
+
+from fkge.embed import (
+    MODELS,
+    FitState,
+    Trainer,
+    fit,
+    load_checkpoint,
+    load_model,
+    make_tables,
+    save_checkpoint,
+    save_model,
+)
+from fkge.errors import RunError, SettingsError
+from fkge.settings import TrainSettings
+
+GRAPH = random_graph()
+
+
+class Memory:
+    """Keeps what a fit hands out."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.states: list[dict[str, Any]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def best(self, trainer: Trainer) -> None:
+        self.kept.append(trainer.epoch)
+
+    def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
+        self.states.append(state)
+
+    def event(self, name: str, **fields: Any) -> None:
+        self.events.append((name, fields))
+
+
+def trainer_of(**changes: Any) -> Trainer:
+    base = {"dim": 6, "batch": 50, "negatives": 4, "device": "cpu", "epochs": 8, "validate_every": 1, "patience": 3}
+    s = TrainSettings(**{**base, **changes})
+    return Trainer(make_tables(s, 40, 5), GRAPH.train, s)
+
+
+def test_best_by_validation_decay_and_patience() -> None:
+    trainer, memory = trainer_of(epochs=100, patience=2, decay=0.5), Memory()
+    scores = iter([0.1, 0.3, 0.2, 0.4, 0.4, 0.1])
+    state = fit(trainer, memory, validate=lambda: next(scores))
+    assert state is not None
+    assert memory.kept == [1, 2, 4]
+    assert (state.best_epoch, state.best_score, trainer.epoch) == (4, 0.4, 6)  # an equal score is not better
+    assert trainer.lr_scale == 0.5**3
+
+
+def test_without_validation_the_last_tables_are_kept() -> None:
+    trainer, memory = trainer_of(epochs=3), Memory()
+    state = fit(trainer, memory)
+    assert state is not None
+    assert (memory.kept, state.best_epoch, trainer.epoch) == ([3], 3, 3)
+
+
+def test_the_last_epoch_is_validated_even_off_the_beat() -> None:
+    trainer, memory = trainer_of(epochs=5, validate_every=3), Memory()
+    fit(trainer, memory, validate=lambda: 1.0)
+    assert [f["epoch"] for name, f in memory.events if name == "validated"] == [3, 5]
+
+
+def test_divergence_is_said() -> None:
+    trainer = trainer_of(model="DistMult", optimizer="sgd", lr=1e30, loss="sigmoid")
+    with pytest.raises(SettingsError, match=r"diverged in epoch \d+.*lower lr"):
+        fit(trainer, Memory())
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fkge.embed.batches._CHUNK_IDS", 600)  # several chunks an epoch
+    changes = {"model": model, "epochs": 4, "filtered": True, "corruption": "bernoulli"}
+
+    class OnDisk(Memory):
+        def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
+            save_checkpoint(tmp_path / "c", trainer, state)
+
+    def score_of(trainer: Trainer) -> float:
+        return float(trainer.tables["entity"].double().sum())
+
+    straight = trainer_of(**changes)
+    whole = fit(straight, Memory(), validate=lambda: score_of(straight))
+
+    stops = 0
+    while True:
+        trainer = trainer_of(**changes)
+        state = FitState(**load_checkpoint(tmp_path / "c", trainer)) if stops else None
+        polls = 0
+
+        def stop() -> bool:
+            nonlocal polls
+            polls += 1
+            return polls > 2
+
+        done = fit(trainer, OnDisk(), state=state, validate=lambda: score_of(trainer), stop=stop)  # noqa: B023
+        if done is not None:
+            break
+        stops += 1
+    assert stops > 4
+    assert whole is not None
+    assert (done.best_score, done.best_epoch, done.stale) == (whole.best_score, whole.best_epoch, whole.stale)
+    for name, tensor in straight.tables.export(state=True).items():
+        assert torch.equal(tensor, trainer.tables.export(state=True)[name]), name
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_models_read_back(model: str, tmp_path: Path) -> None:
+    trainer = trainer_of(model=model)
+    trainer.run_epoch()
+    save_model(tmp_path / "m", trainer.tables, trainer.settings)
+    tables, settings = load_model(tmp_path / "m", "cpu")
+    assert settings == trainer.settings
+    assert not any("." in name for name in tables.export(state=False))
+    for name, tensor in trainer.tables.export(state=False).items():
+        assert torch.equal(tensor, tables.export(state=False)[name])
+
+
+def test_the_same_state_is_the_same_file(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    save_checkpoint(tmp_path / "a", trainer, {"x": 1, "y": 2})
+    save_checkpoint(tmp_path / "b", trainer, {"y": 2, "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    path = tmp_path / "c"
+    save_checkpoint(path, trainer, {})
+    data = path.read_bytes()
+    for bad in (data[:100], data[:-5], b"", b"\xff" * 64):
+        path.write_bytes(bad)
+        with pytest.raises(RunError, match="damaged"):
+            load_checkpoint(path, trainer)
+    with pytest.raises(RunError, match="no such file"):
+        load_model(tmp_path / "none")
+    save_model(path, trainer.tables, trainer.settings)
+    with pytest.raises(RunError, match=r"is no fkge\.checkpoint"):
+        load_checkpoint(path, trainer)
+    save_checkpoint(path, trainer, {})
+    with pytest.raises(RunError, match="does not fit this run"):
+        load_checkpoint(path, trainer_of(dim=7))
+    with pytest.raises(RunError, match="does not fit this run"):
+        load_checkpoint(path, trainer_of(model="TransH"))

@@ -1,0 +1,157 @@
+"""The federation's interface: rows out and in, growth and shrinking, snapshots."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.conftest import random_graph
+
+from fkge.embed import MODELS, Tables, Trainer, make_tables
+from fkge.errors import SettingsError
+from fkge.settings import TrainSettings
+
+GRAPH = random_graph()
+
+
+def trained(model: str = "TransE", **changes: object) -> tuple[Tables, Trainer]:
+    s = TrainSettings(model=model, dim=6, batch=50, negatives=4, device="cpu", **changes)  # type: ignore[arg-type]
+    tables = make_tables(s, 40, 5)
+    trainer = Trainer(tables, GRAPH.train, s)
+    trainer.run_epoch()
+    return tables, trainer
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def copy_of(tables: Tables) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for k, v in tables.export(state=True).items()}
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("kind", ["entity", "relation"])
+def test_read_is_a_copy_and_replace_writes_it_back(model: str, kind: str) -> None:
+    tables, _ = trained(model)
+    ids = torch.tensor([4, 0, 2])
+    rows = tables.read(kind, ids)  # type: ignore[arg-type]
+    assert rows.shape == (3, tables.width(kind))  # type: ignore[arg-type]
+    before = tables[kind].clone()
+    rows += 1
+    assert torch.equal(tables[kind], before)
+    tables.replace(kind, ids, rows)  # type: ignore[arg-type]
+    assert torch.equal(tables[kind][ids], rows)
+    others = [i for i in range(tables.count(kind)) if i not in ids.tolist()]  # type: ignore[arg-type]
+    assert torch.equal(tables[kind][others], before[others])
+
+
+def test_replaced_rows_start_with_fresh_optimiser_state() -> None:
+    tables, _ = trained()
+    ids = torch.tensor([1, 3])
+    assert tables.state("entity", "mean")[ids].abs().sum() > 0
+    tables.replace("entity", ids, torch.zeros(2, 6))
+    assert tables.state("entity", "mean")[ids].abs().sum() == 0
+    assert tables.state("entity", "steps", columns=False)[ids].sum() == 0
+    assert tables.state("entity", "mean")[2].abs().sum() > 0
+
+
+def test_wrong_shapes_are_refused() -> None:
+    tables, _ = trained()
+    for vectors in (torch.zeros(2, 5), torch.zeros(3, 6)):
+        with pytest.raises(SettingsError, match="shape"):
+            tables.replace("entity", torch.tensor([0, 1]), vectors)
+    with pytest.raises(SettingsError, match="shape"):
+        tables.append("entity", torch.zeros(2, 7))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("model", list(MODELS))
+def test_a_graft_trains_and_leaves_without_a_trace(model: str, optimizer: str) -> None:
+    tables, trainer = trained(model, optimizer=optimizer)
+    shapes = {k: v.shape for k, v in tables.export(state=True).items()}
+    virtual = torch.tensor([[40, 5, 0], [1, 0, 41], [40, 5, 41]])
+    entities, relations = torch.randn(2, tables.width("entity")), torch.randn(1, tables.width("relation"))
+    graft = trainer.graft(entities, relations, virtual)
+    assert (graft.entities, graft.relations) == (range(40, 42), range(5, 6))
+    assert trainer.triples == len(GRAPH.train) + 3
+    before = tables["entity"].clone()
+    assert torch.equal(before[40:], entities)
+    trainer.run_epoch()
+    assert not torch.equal(tables["entity"][40:], before[40:])
+    learned = tables["entity"][:40].clone()
+    trainer.ungraft()
+    assert {k: v.shape for k, v in tables.export(state=True).items()} == shapes
+    assert torch.equal(tables["entity"], learned)
+    assert trainer.triples == len(GRAPH.train)
+    assert (tables.entities, tables.relations) == (40, 5)
+    assert trainer.run_epoch() is not None
+
+
+def test_a_graft_that_names_nobody_is_refused_and_undone() -> None:
+    tables, trainer = trained()
+    before = copy_of(tables)
+    with pytest.raises(SettingsError, match="not there"):
+        trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[41, 0, 0]]))
+    assert same(copy_of(tables), before)
+    trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 0]]))
+    with pytest.raises(SettingsError, match="already"):
+        trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 0]]))
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_roll_back_restores_everything(model: str) -> None:
+    tables, trainer = trained(model)
+    before = copy_of(tables)
+    snapshot = tables.snapshot()
+    trainer.graft(
+        torch.randn(2, tables.width("entity")), torch.randn(1, tables.width("relation")), torch.tensor([[40, 5, 41]])
+    )
+    trainer.run_epoch()
+    trainer.ungraft()
+    trainer.run_epoch()
+    assert not same(copy_of(tables), before)
+    tables.restore(snapshot)
+    assert same(copy_of(tables), before)
+    trainer.run_epoch()  # the snapshot is a copy: training does not reach it
+    tables.restore(snapshot)
+    assert same(copy_of(tables), before)
+
+
+def test_a_snapshot_may_reuse_memory() -> None:
+    tables, trainer = trained()
+    old = tables.snapshot()
+    address = old.tensors["entity", "entity"].data_ptr()
+    trainer.run_epoch()
+    new = tables.snapshot(into=old)
+    assert new.tensors["entity", "entity"].data_ptr() == address
+    before = copy_of(tables)
+    trainer.run_epoch()
+    tables.restore(new)
+    assert same(copy_of(tables), before)
+
+
+def test_a_roll_back_retraces_the_same_steps() -> None:
+    tables, trainer = trained()
+    snapshot, position = tables.snapshot(), trainer.position()
+    trainer.run_epoch()
+    first = copy_of(tables)
+    tables.restore(snapshot)
+    trainer.move_to(position)
+    trainer.run_epoch()
+    assert same(copy_of(tables), first)
+
+
+def test_truncate_needs_a_row_to_leave() -> None:
+    tables, _ = trained()
+    for rows in (0, 41):
+        with pytest.raises(SettingsError):
+            tables.truncate("entity", rows)
+
+
+def test_owners_with_other_dimensions_live_side_by_side() -> None:
+    small = make_tables(TrainSettings(dim=4, device="cpu"), 10, 2)
+    large = make_tables(TrainSettings(model="TransR", dim=7, relation_dim=3, device="cpu"), 12, 2)
+    assert (small.width("entity"), large.width("entity"), large.width("relation")) == (4, 7, 3)
+    bridge = torch.linalg.qr(torch.randn(7, 4))[0]
+    small.replace("entity", torch.arange(5), large.read("entity", torch.arange(5)) @ bridge)
+    assert small["entity"].isfinite().all()
