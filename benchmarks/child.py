@@ -26,21 +26,37 @@ def call(function: str, environment: Mapping[str, str] | None = None, **argument
 
     A library that is not installed comes back as ``{"missing": name}``, any other failure as ``{"error": line}``.
     """
-    threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.child", f"benchmarks.{function}"],
-            input=json.dumps(arguments), capture_output=True, text=True, cwd=ROOT, timeout=_SECONDS_AT_MOST,
-            env={**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "", **(environment or {})},
-        )  # fmt: skip
+        done = _python("child", f"benchmarks.{function}", environment=environment, text=json.dumps(arguments))
     except subprocess.TimeoutExpired:
         return {"error": f"not finished after {_SECONDS_AT_MOST} s"}
     lines = done.stdout.strip().splitlines()
     if done.returncode == 0 and lines:
         answer: dict[str, Any] = json.loads(lines[-1])
         return answer
+    return {"error": _complaint(done)}
+
+
+def program(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """What a module of this package prints when run as a program, or what went wrong."""
+    done = _python(module, *arguments, environment=environment)
+    return done.stdout + ("" if done.returncode == 0 else f"{_complaint(done)}\n")
+
+
+def _python(
+    module: str, *arguments: str, environment: Mapping[str, str] | None, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS}
+    return subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+        input=text, capture_output=True, text=True, cwd=ROOT, timeout=_SECONDS_AT_MOST,
+        env={**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "", **(environment or {})},
+    )  # fmt: skip
+
+
+def _complaint(done: subprocess.CompletedProcess[str]) -> str:
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return {"error": f"exit status {done.returncode}: {last}"}
+    return f"exit status {done.returncode}: {last}"
 
 
 def peak_mb() -> float:

@@ -76,3 +76,13 @@ def make(name: str, folder: str, path: str, quick: bool) -> dict[str, Any]:
     data.save(Path(path))
     shape = f"{data.entities:,} entities, {data.relations} relations, {len(data.train):,} training triples"
     return {"text": f"{text}: {shape}", "entities": data.entities, "train": len(data.train)}
+
+
+def write_tsv(path: str) -> dict[str, Any]:
+    """A small synthetic graph as a folder of tab-separated files."""
+    data = synthetic(200, 5, 2000, 100)
+    Path(path).mkdir()
+    for split in ("train", "valid", "test"):
+        lines = (f"{h}\tr{r}\t{t}\n" for h, r, t in getattr(data, split).tolist())
+        Path(path, f"{split}.tsv").write_text("".join(lines))
+    return {}

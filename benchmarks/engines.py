@@ -44,7 +44,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, epochs: int, seconds: float) -> Spent:
-        """Train for so many epochs, or a little more than so many CPU seconds if that is less."""
+        """Train for so many epochs, or a little more than so many CPU seconds if that is less; one batch at least."""
 
     @abstractmethod
     def tables(self) -> tuple[Vectors, Vectors]:
@@ -82,8 +82,10 @@ class Fkge(Engine):
 
     def run(self, epochs: int, seconds: float) -> Spent:
         clock, done = Clock(), _Count()
-        while self._trainer.epoch < epochs and clock.cpu < seconds:
-            self._trainer.run_epoch(done, lambda: clock.cpu >= seconds)
+        for _ in range(epochs):
+            finished = self._trainer.run_epoch(done, lambda: clock.cpu >= seconds)
+            if finished is None or clock.cpu >= seconds:
+                break
         return Spent(done.total, clock.cpu, clock.wall)
 
     def tables(self) -> tuple[Vectors, Vectors]:

@@ -34,7 +34,7 @@ class Options:
     @property
     def environment(self) -> dict[str, str]:
         """For child processes: compiled kernels are kept for this run only, so that the first use compiles."""
-        return {"NUMBA_CACHE_DIR": str(self.work / "numba")}
+        return {} if self.quick else {"NUMBA_CACHE_DIR": str(self.work / "numba")}
 
 
 @dataclass
@@ -55,15 +55,16 @@ class Report:
     def note(self, text: str) -> None:
         self.out.print(text, highlight=False)
 
-    def table(self, title: str, columns: list[str], rows: list[list[str]], caption: str = "") -> None:
+    def table(self, title: str, columns: list[str], rows: list[list[str]], caption: str) -> None:
         """Print a table; every column but the first is right-aligned."""
-        table = Table(title=title, caption=caption or None, title_justify="left", caption_justify="left")
+        self.out.print(title, style="bold", highlight=False)
+        table = Table()
         for i, column in enumerate(columns):
             table.add_column(column, justify="right" if i else "left")
         for row in rows:
             table.add_row(*row)
         self.out.print(table)
-        self.out.print()
+        self.note(f"{caption}\n")
 
 
 def failure(result: dict[str, Any]) -> str | None:

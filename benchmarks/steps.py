@@ -14,7 +14,12 @@ SUBSET = 10_000
 SECONDS = 4.0
 
 
-def measure(entities: int, subset: int, batch: int, kernels: bool, seconds: float) -> dict[str, Any]:
+def measure(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every case in turn: arguments of `_measure`."""
+    return {"results": [{**case, **_measure(**case)} for case in cases]}
+
+
+def _measure(entities: int, subset: int, batch: int, kernels: bool, seconds: float) -> dict[str, Any]:
     """Median milliseconds of an Adam step whose entities are drawn from the first `subset` rows of `entities`."""
     import torch
 
@@ -63,23 +68,24 @@ def run(options: Options, report: Report) -> None:
     sizes = (1000, 10_000) if options.quick else SIZES
     subset = min(sizes[0], SUBSET)
     batch, seconds = (100, 0.3) if options.quick else (BATCH, SECONDS)
-    results = []
-    for kernels in (True, False):
-        for everywhere in (True, False):
-            for entities in sizes:
-                what = {"entities": entities, "subset": entities if everywhere else subset, "kernels": kernels}
-                report.progress(f"steps: {what}")
-                result = call("steps:measure", options.environment, **what, batch=batch, seconds=seconds)
-                results.append({**what, "everywhere": everywhere, **result})
-    report.figures["steps"] = results
+    cases = [
+        {"entities": n, "subset": n if whole else subset, "batch": batch, "kernels": kernels, "seconds": seconds}
+        for kernels in (True, False)
+        for whole in (True, False)
+        for n in sizes
+    ]
+    report.progress(f"steps: {len(cases)} cases")
+    answer = call("steps:measure", options.environment, cases=cases)
+    report.figures["steps"] = answer
+    if failed := failure(answer):
+        report.note(f"step times: {failed}")
+        return
     cells = []
-    for i in range(0, len(results), len(sizes)):
-        row = results[i : i + len(sizes)]
-        path = "kernel" if row[0]["kernels"] else "autograd"
-        ids = "the whole table" if row[0]["everywhere"] else f"its first {subset:,} rows"
-        cells.append([f"{path}, ids from {ids}"])
-        for result in row:
-            cells[-1].append(failure(result) or f"{result['ms']:.1f} ms, {result['rows']:,} rows")
+    for i in range(0, len(cases), len(sizes)):
+        row = answer["results"][i : i + len(sizes)]
+        path = "kernel" if row[-1]["kernels"] else "autograd"
+        ids = "the whole table" if row[-1]["subset"] == sizes[-1] else f"its first {subset:,} rows"
+        cells.append([f"{path}, ids from {ids}", *(f"{x['ms']:.1f} ms, {x['rows']:,} rows" for x in row)])
     report.table(
         "Step time by number of entities",
         ["", *(f"{entities:,} entities" for entities in sizes)],

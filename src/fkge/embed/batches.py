@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -43,16 +44,16 @@ class Batch:
     corrupt_tail: Tensor
     weight: Tensor
     negative: Tensor
-    bounds: list[int]
+    bounds: npt.NDArray[np.int64]
     positives: int
 
     def steps(self) -> Iterator[Batch]:
         """The same, one step at a time."""
-        for a, b in pairwise(self.bounds):
+        for a, b in pairwise(self.bounds.tolist()):
             weight = self.weight[a:b]
             yield Batch(
                 self.head[a:b], self.relation[a:b], self.tail[a:b], self.corrupt_tail[a:b],
-                weight, self.negative[a:b], [0, b - a], 0,
+                weight, self.negative[a:b], np.array([0, b - a]), 0,
             )  # fmt: skip
 
 
@@ -151,7 +152,8 @@ class Batcher:
         pure: bool = False,
         seed: int = 0,
     ) -> None:
-        self.triples = triples
+        self.size = len(triples)
+        self._columns = [column.contiguous() for column in triples.unbind(1)]  # gathers far faster than rows
         self.entities, self.relations = entities, relations
         self.batch = min(batch, max(len(triples), 1))
         self.negatives = negatives
@@ -166,39 +168,41 @@ class Batcher:
 
     def __len__(self) -> int:
         """Chunks per epoch: `epoch` yields that many."""
-        return -(-len(self.triples) // (self._steps_per_chunk * self.batch))
+        return -(-self.size // (self._steps_per_chunk * self.batch))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The steps of `epoch`, several at a time, from chunk number `start` on."""
-        order = torch.randperm(len(self.triples), generator=self._generator(epoch, 0), device=self.triples.device)
+        device = self._columns[0].device
+        order = torch.randperm(self.size, generator=self._generator(epoch, 0), device=device)
         size = self._steps_per_chunk * self.batch
         for chunk in range(start, len(self)):
-            triples = self.triples[order[chunk * size : (chunk + 1) * size]]
-            yield self._deal(triples, self._generator(epoch, 1 + chunk))
+            yield self._deal(order[chunk * size : (chunk + 1) * size], self._generator(epoch, 1 + chunk))
 
     def _generator(self, epoch: int, stream: int) -> torch.Generator:
         mixed = np.random.SeedSequence([self.seed, epoch, stream]).generate_state(1, np.uint64)[0]
-        return torch.Generator(device=self.triples.device).manual_seed(int(mixed >> np.uint64(1)))
+        return torch.Generator(device=self._columns[0].device).manual_seed(int(mixed >> np.uint64(1)))
 
-    def _deal(self, triples: Tensor, generator: torch.Generator) -> Batch:
-        n, size, device = len(triples), self.share, triples.device
-        steps = -(-n // self.batch)
-        step = torch.arange(n, device=device) // self.batch
+    def _deal(self, chosen: Tensor, generator: torch.Generator) -> Batch:
+        """Steps made of the triples `chosen`, in that order."""
+        n, size, device = len(chosen), self.share, chosen.device
         if self.pure:
-            order = torch.argsort(step * self.relations + triples[:, 1], stable=True)
-            triples = triples[order]
+            step = torch.arange(n, device=device) // self.batch
+            relation = self._columns[1].index_select(0, chosen)
+            chosen = chosen[torch.argsort(step * self.relations + relation, stable=True)]
+        head, relation, tail = (column.index_select(0, chosen) for column in self._columns)
         coin = torch.rand(n, generator=generator, device=device)
-        chance = 0.5 if self._tail_chance is None else self._tail_chance[triples[:, 1]]
-        corrupt_tail = coin < chance
+        corrupt_tail = coin < (0.5 if self._tail_chance is None else self._tail_chance[relation])
 
         if size == 1:
-            bounds = [*range(0, n, self.batch), n]
+            bounds = np.append(np.arange(0, n, self.batch), n)
             filled = torch.ones(n, 1, dtype=torch.bool, device=device)
-            negative = self._draw(triples, corrupt_tail, generator)
-            return _batch(triples.unsqueeze(1), corrupt_tail.unsqueeze(1), filled, negative, bounds, n)
+            negative = self._draw(head, relation, tail, corrupt_tail, generator)
+            h, r, t, side = (x.unsqueeze(1) for x in (head, relation, tail, corrupt_tail))
+            return Batch(h, r, t, side, filled, negative, bounds, n)
 
         # Runs of positives that may share a group: one relation of one step, or a whole step.
-        run = step * self.relations + triples[:, 1] if self.pure else step
+        step = torch.arange(n, device=device) // self.batch
+        run = step * self.relations + relation if self.pure else step
         keys, counts = torch.unique_consecutive(run, return_counts=True)
         groups_of = -(-counts // size)
         first_group = torch.cumsum(groups_of, 0) - groups_of
@@ -212,25 +216,20 @@ class Batcher:
         filled = torch.zeros(groups * size, dtype=torch.bool, device=device)
         filled[place] = True
         step_of = keys // self.relations if self.pure else keys
-        per_step = torch.zeros(steps, dtype=torch.int64, device=device).index_add_(0, step_of, groups_of)
-        bounds = [0, *torch.cumsum(per_step, 0).tolist()]
+        per_step = torch.zeros(-(-n // self.batch), dtype=torch.int64, device=device)
+        per_step.index_add_(0, step_of, groups_of)
+        bounds = np.append(0, np.cumsum(per_step.cpu().numpy()))
         negative = torch.randint(self.entities, (groups, self.negatives), generator=generator, device=device)
-        return _batch(
-            triples[source].view(groups, size, 3), corrupt_tail[source].view(groups, size),
-            filled.view(groups, size), negative, bounds, n,
-        )  # fmt: skip
+        h, r, t, side = (x.index_select(0, source).view(groups, size) for x in (head, relation, tail, corrupt_tail))
+        return Batch(h, r, t, side, filled.view(groups, size), negative, bounds, n)
 
-    def _draw(self, triples: Tensor, corrupt_tail: Tensor, generator: torch.Generator) -> Tensor:
-        shape, device = (len(triples), self.negatives), triples.device
+    def _draw(
+        self, head: Tensor, relation: Tensor, tail: Tensor, corrupt_tail: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """(n, negatives) entities, each in the place of the side that is corrupted."""
+        shape, device = (len(head), self.negatives), head.device
         if self._facts is None:
             return torch.randint(self.entities, shape, generator=generator, device=device)
         uniform = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        fixed = torch.where(corrupt_tail, triples[:, 0], triples[:, 2])
-        return self._facts.draw_outside(fixed, triples[:, 1], corrupt_tail, uniform)
-
-
-def _batch(
-    triples: Tensor, corrupt_tail: Tensor, filled: Tensor, negative: Tensor, bounds: list[int], positives: int
-) -> Batch:
-    head, relation, tail = triples.unbind(-1)
-    return Batch(head, relation, tail, corrupt_tail, filled, negative, bounds, positives)
+        fixed = torch.where(corrupt_tail, head, tail)
+        return self._facts.draw_outside(fixed, relation, corrupt_tail, uniform)

@@ -429,12 +429,12 @@ class KernelStep:
         if self._online:
             columns = [x[:, 0] for x in (*ids, batch.negative.numpy())]
             return float(_train_online(s.norm, entity, relation, *columns, real(self.margin), real(lr)))
-        largest = max(b - a for a, b in zip(batch.bounds, batch.bounds[1:], strict=False))
+        largest = int(np.diff(batch.bounds).max())
         size, k = batch.head.shape[1], batch.negative.shape[1]
         return float(
             _train(
                 self.kind, entity, relation, *ids, batch.weight.numpy(), batch.negative.numpy(),
-                np.asarray(batch.bounds), s.loss == "margin", real(self.margin), real(s.temperature),
+                batch.bounds, s.loss == "margin", real(self.margin), real(s.temperature),
                 s.regularization, _OPTIMIZERS[s.optimizer], real(lr),
                 optimizers.BETA1, optimizers.BETA2, real(optimizers.EPSILON),
                 *self._state("entity"), *self._state("relation"),

@@ -104,7 +104,7 @@ class Trainer:
     @property
     def triples(self) -> int:
         """Training triples per epoch, virtual ones included."""
-        return len(self._batcher.triples)
+        return self._batcher.size
 
     def _prepare(self, triples: Tensor) -> None:
         s = self.settings

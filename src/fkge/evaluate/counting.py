@@ -67,6 +67,7 @@ class TorchCounter:
         self.place = place
         self.memory = memory
         self.size = geometry.size(candidates)
+        self._largest = self.size.nan_to_num(0.0, torch.inf).max()  # a NaN is looked at again in any case
         self._fast = candidates.float()
         self._bias = geometry.bias(candidates).float()
 
@@ -86,7 +87,7 @@ class TorchCounter:
         query_size = g.size(query)
         values = self._values(query.float())[row]
         of = query_size[row]
-        slack = g.band * g.scale(of, self.size.max()) + g.unit * g.scale(of, size) + g.floor
+        slack = g.band * g.scale(of, self._largest) + g.unit * g.scale(of, size) + g.floor
         key = g.key(query[row], score)
         # Written so that anything not a number falls between the two and is looked at again.
         over = values > (key + slack).float().unsqueeze(1)

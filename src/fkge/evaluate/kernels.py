@@ -39,7 +39,8 @@ class KernelCounter:
         self._bias = geometry.bias(candidates).float().numpy()
         tile = _TILE_BYTES // (4 * len(self._table))
         self._tile = min(1024, max(64, tile // 64 * 64))
-        self._tile_size = np.maximum.reduceat(self.size, np.arange(0, len(self.size), self._tile))
+        # `fmax` passes over NaN: a value that is one is looked at again in any case.
+        self._tile_size = np.fmax.reduceat(self.size, np.arange(0, len(self.size), self._tile))
 
     def count(self, questions: Questions) -> None:
         g, q = self.geometry, questions
