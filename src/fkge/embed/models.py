@@ -30,6 +30,9 @@ from fkge.errors import SettingsError, UnknownLabelError
 
 Kind = Literal["entity", "relation"]
 
+Comparison = Literal["l1", "l2", "dot", "modulus", "own"]
+"""How a query q meets a candidate c: −Σ|q − c|, −‖q − c‖, Σ q c, −Σ|q − c| of complex numbers, or a model's own way."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -91,9 +94,10 @@ class Model(ABC):
     name: ClassVar[str]
     projects: ClassVar[bool] = False
     """Whether an entity looks different to each relation."""
-    kernel: ClassVar[str | None] = None
+    kernel: str | None = None
     """The closed-form CPU kernel that computes this model, if there is one (see `kernels`)."""
-    rotation_invariant: ClassVar[bool] = False
+    comparison: Comparison = "own"
+    """Ranking has fast ways for all but ``own``, which needs `similarity` to be written out."""
 
     def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
         if dim < 1 or (relation_dim is not None and relation_dim < 1):
@@ -123,9 +127,26 @@ class Model(ABC):
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         """Where the head should be, (..., p)."""
 
-    @abstractmethod
+    @property
+    def width(self) -> int:
+        """p, the numbers in a projected entity and in a query."""
+        return self.tables()["entity"].width
+
+    @property
+    def rotation_invariant(self) -> bool:
+        """Whether all vectors of all tables may be rotated together without changing a score."""
+        return False
+
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
         """All pairs: query (..., s, p) and candidates (..., k, p) to scores (..., s, k)."""
+        if self.comparison == "dot":
+            return query @ candidates.mT
+        if self.comparison == "modulus":
+            difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
+            return -_length(difference.unflatten(-1, (2, -1)), -2).sum(-1)
+        if self.comparison == "own":
+            raise NotImplementedError(f"{self.name} states no comparison, so it must define similarity")
+        return -distances(query, candidates, 1 if self.comparison == "l1" else 2)
 
     def score(self, head: Rows, relations: Relations, tail: Rows) -> Tensor:
         """Scores of triples given as rows (n, 1, width) each, (n,)."""
@@ -149,6 +170,14 @@ def _length(x: Tensor, dim: int) -> Tensor:
 class Translation(Model):
     """Shared by the Trans* family: −‖h' + r − t'‖."""
 
+    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
+        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
+        self.comparison = "l1" if norm == 1 else "l2"
+
+    @property
+    def width(self) -> int:
+        return self.relation_dim
+
     def relation(self, relations: Relations) -> Tensor:
         r = relations["relation"]
         return F.normalize(r, dim=-1) if self.normalize else r
@@ -162,20 +191,19 @@ class Translation(Model):
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         return tail - self.relation(relations)
 
-    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
-        return -distances(query, candidates, self.norm)
-
 
 class TransE(Translation):
     """Bordes et al. 2013: −‖h + r − t‖."""
 
     name = "TransE"
 
-    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
-        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
-        if not normalize:
-            self.kernel = f"l{norm}"  # type: ignore[misc]
-        self.rotation_invariant = norm == 2  # type: ignore[misc]
+    @property
+    def rotation_invariant(self) -> bool:
+        return self.norm == 2
+
+    @property
+    def kernel(self) -> str | None:  # type: ignore[override]
+        return None if self.normalize else f"l{self.norm}"
 
     def tables(self) -> dict[str, Table]:
         return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
@@ -282,6 +310,7 @@ class DistMult(Model):
 
     name = "DistMult"
     kernel = "distmult"
+    comparison = "dot"
 
     def tables(self) -> dict[str, Table]:
         return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
@@ -291,9 +320,6 @@ class DistMult(Model):
 
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         return tail * relations["relation"]
-
-    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
-        return query @ candidates.mT
 
 
 def _complex_product(a: Tensor, b_re: Tensor, b_im: Tensor) -> Tensor:
@@ -306,6 +332,7 @@ class ComplEx(Model):
 
     name = "ComplEx"
     kernel = "complex"
+    comparison = "dot"
 
     def tables(self) -> dict[str, Table]:
         return {"entity": Table("entity", 2 * self.dim), "relation": Table("relation", 2 * self.dim)}
@@ -318,15 +345,13 @@ class ComplEx(Model):
         re, im = relations["relation"].chunk(2, dim=-1)
         return _complex_product(tail, re, -im)
 
-    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
-        return query @ candidates.mT
-
 
 class RotatE(Model):
     """Sun et al. 2019: −Σ |h e^{iθ} − t|. The relation row holds the phases θ themselves."""
 
     name = "RotatE"
     kernel = "rotate"
+    comparison = "modulus"
 
     def tables(self) -> dict[str, Table]:
         return {
@@ -341,11 +366,6 @@ class RotatE(Model):
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         phase = relations["relation"]
         return _complex_product(tail, torch.cos(phase), -torch.sin(phase))
-
-    def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
-        difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
-        re_im = difference.unflatten(-1, (2, self.dim))
-        return -_length(re_im, -2).sum(-1)
 
 
 MODELS: dict[str, type[Model]] = {cls.name: cls for cls in (TransE, TransH, TransR, TransD, DistMult, ComplEx, RotatE)}
