@@ -50,9 +50,7 @@ def synthetic(entities: int, relations: int, train: int, held_out: int, seed: in
 
     n = train + 2 * held_out
     triples = np.stack([draw(n), rng.integers(relations, size=n), draw(n)], axis=1).astype(np.int32)
-    return Data(
-        entities, relations, triples[:train], triples[train : train + held_out], triples[train + held_out :]
-    )
+    return Data(entities, relations, triples[:train], triples[train : train + held_out], triples[train + held_out :])
 
 
 def make(name: str, folder: str, path: str, quick: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ all of them. All start from the same tables, except PyG, which scales vectors as
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -154,13 +155,11 @@ class PyKeen(Engine):
                 self.triples += len(batch["positives"])
 
         watch = Watch()
-        try:
+        with contextlib.suppress(_TimeIsUpError):
             self._loop.train(
                 self._factory, num_epochs=epochs, batch_size=self.batch, callbacks=watch, num_workers=0,
                 pin_memory=False, use_tqdm=False, use_tqdm_batch=False,
             )  # fmt: skip
-        except _TimeIsUpError:
-            pass
         return Spent(watch.triples, clock.cpu, clock.wall)
 
     def tables(self) -> tuple[Vectors, Vectors]:
@@ -210,7 +209,7 @@ class PyG(Engine):
 class PyGAdam(PyG):
     """The same with SparseAdam, nearer to its own example. Adam's rate does not grow with the batch."""
 
-    start = 1e-2
+    start = 1e-3
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.SparseAdam(self._model.parameters(), lr=self.lr / self.batch)

@@ -48,9 +48,8 @@ def main() -> None:
     graph = read_graph(args.data) if args.data.is_dir() else synthetic()
     started = time.process_time()
     known = Known.of(graph)
-    print(
-        f"{graph}\n{args.dim} dimensions, 1 thread, CPU time; known facts indexed in {time.process_time() - started:.2f} s\n"
-    )
+    indexed = time.process_time() - started
+    print(f"{graph}\n{args.dim} dimensions, 1 thread, CPU time; known facts indexed in {indexed:.2f} s\n")
     print(f"{'model':<12}{'ours, triples/s':>18}{'PyKEEN, triples/s':>20}{'ratio':>8}   mean rank, ours and PyKEEN's")
     for name, norm in CASES:
         model = model_class(name)(args.dim, norm=norm)

@@ -73,7 +73,7 @@ def run(options: Options, report: Report) -> None:
         report.note(f"table operations: {failed}")
         return
     report.table(
-        f"Operations on a table of {entities:,} × {DIM} with Adam's state (3 such tables and a counter)",
+        f"Operations on a table of {entities:,} x {DIM} with Adam's state (3 such tables and a counter)",
         ["operation", "ms"],
         [[name, f"{ms:.1f}"] for name, ms in result.items()],
         f"Median of {REPEATS}, CPU milliseconds, one thread.",
