@@ -44,6 +44,7 @@ class Table:
         init: ``uniform`` in ±bound, ``phase`` in ±π, ``identity`` for a flattened (rows, columns) matrix.
         bound: half-width of the uniform distribution; None stands for the run's setting.
         shape: rows and columns of an ``identity`` matrix.
+        rate: factor on the learning rate.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Table:
     init: Literal["uniform", "phase", "identity"] = "uniform"
     bound: float | None = None
     shape: tuple[int, int] = (0, 0)
+    rate: float = 1.0
 
     def draw(self, rows: int, bound: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """`rows` fresh rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike."""
@@ -239,10 +241,13 @@ class TransR(Translation):
 
     def tables(self) -> dict[str, Table]:
         shape = (self.dim, self.relation_dim)
+        # A projected coordinate moves by the steps of `dim` numbers at once, so each of them is 1/dim as long.
+        # At full length the matrices shake the space faster than entities can follow.
+        rate = 1 / self.dim
         return {
             "entity": Table("entity", self.dim),
             "relation": Table("relation", self.relation_dim),
-            "matrix": Table("relation", self.dim * self.relation_dim, init="identity", shape=shape),
+            "matrix": Table("relation", self.dim * self.relation_dim, init="identity", shape=shape, rate=rate),
         }
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:

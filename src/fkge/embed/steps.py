@@ -39,7 +39,8 @@ class AutogradStep:
         for step in batch.steps():
             loss, gradients = self.gradients(step)
             for table, (ids, gradient) in gradients.items():
-                optimizers.update(self.settings.optimizer, self.tables, table, ids, gradient, lr)
+                rate = lr * self.tables.spec(table).rate
+                optimizers.update(self.settings.optimizer, self.tables, table, ids, gradient, rate)
             total += loss
         return total
 
