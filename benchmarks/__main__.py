@@ -27,7 +27,7 @@ def ranking(options: Options, report: Report) -> None:
     report.progress("ranking")
     text = program("ranking", *arguments, environment=options.environment)
     report.figures["ranking"] = text.splitlines()
-    report.note(f"[bold]Filtered ranking[/bold]\n{text}")
+    report.note(f"Filtered ranking\n{text}")
 
 
 SECTIONS: dict[str, Callable[[Options, Report], None]] = {

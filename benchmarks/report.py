@@ -53,7 +53,7 @@ class Report:
         self._err.print(text, style="dim", soft_wrap=True)
 
     def note(self, text: str) -> None:
-        self.out.print(text, highlight=False)
+        self.out.print(text, highlight=False, markup=False)
 
     def table(self, title: str, columns: list[str], rows: list[list[str]], caption: str) -> None:
         """Print a table; every column but the first is right-aligned."""

@@ -18,7 +18,9 @@ def test_python_snippets_run_in_order(page: Path, tmp_path: Path) -> None:
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
     if not snippets:
         pytest.skip(f"{page.name} has no Python in it")
-    done = subprocess.run([sys.executable, "-c", "\n".join(snippets)], cwd=tmp_path, text=True, capture_output=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(snippets)], cwd=tmp_path, text=True, capture_output=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -14,14 +14,14 @@ The bounds are the standard ones for a sum of p terms in any order: (p + c) · u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from fkge.embed import MODELS, Model
-from fkge.errors import SettingsError
+from fkge.embed import Model
 
 _FLOAT32, _FLOAT64 = 2.0**-24, 2.0**-53
 _SPARE = 16
@@ -35,12 +35,14 @@ class Kind(IntEnum):
 
     L1: −Σ|q − c|. L2: −Σ(q − c)², in the same order as −‖q − c‖. DOT: Σ q c.
     ROTATE: −Σ|q − c| over complex numbers, all real parts, then all imaginary ones.
+    OWN: the model's own `similarity`, of which nothing is known; always computed in float64.
     """
 
     L1 = 0
     L2 = 1
     DOT = 2
     ROTATE = 3
+    OWN = 4
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,14 @@ class Geometry:
 
     kind: Kind
     width: int
+    similarity: Callable[[Tensor, Tensor], Tensor]
 
     def exact(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Scores of pairs, up to a monotone map: (n, p) and (n, p) float64 to (n,)."""
         if self.kind is Kind.DOT:
             return (query * candidate).sum(-1)
+        if self.kind is Kind.OWN:
+            return self.similarity(query.unsqueeze(-2), candidate.unsqueeze(-2)).reshape(-1)
         difference = query - candidate
         if self.kind is Kind.L1:
             return -difference.abs().sum(-1)
@@ -109,16 +114,12 @@ class Geometry:
     @property
     def tie(self) -> float:
         """Error of an exact score per unit of `scale`, projections in float64 included."""
-        return 8 * (self.width + _SPARE) * _FLOAT64
+        return 2 * (self.width + _SPARE) * _FLOAT64
+
+
+_KINDS = {"l1": Kind.L1, "l2": Kind.L2, "dot": Kind.DOT, "modulus": Kind.ROTATE, "own": Kind.OWN}
 
 
 def geometry_of(model: Model) -> Geometry:
-    """How `model.similarity` compares."""
-    spec = model.tables()
-    if model.name in ("TransE", "TransH", "TransR", "TransD"):
-        return Geometry(Kind.L1 if model.norm == 1 else Kind.L2, spec["relation"].width)
-    if model.name in ("DistMult", "ComplEx"):
-        return Geometry(Kind.DOT, spec["entity"].width)
-    if model.name == "RotatE":
-        return Geometry(Kind.ROTATE, spec["entity"].width)
-    raise SettingsError(f"ranking does not know how {model.name} compares; it knows {', '.join(MODELS)}")
+    """How `model` compares."""
+    return Geometry(_KINDS[model.comparison], model.width, model.similarity)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fkge.embed import Tables
 from fkge.errors import SettingsError
-from fkge.evaluate.counting import Counter, Questions, TorchCounter
-from fkge.evaluate.geometry import Geometry, geometry_of
+from fkge.evaluate.counting import Counter, OwnCounter, Questions, TorchCounter
+from fkge.evaluate.geometry import Geometry, Kind, geometry_of
 from fkge.evaluate.known import SIDES, Known, Side, TypeConstraint
 from fkge.evaluate.scoring import MEMORY, as_ids, entity_rows, relation_rows
 from fkge.graph.graph import HEAD, RELATION, TAIL
@@ -171,7 +171,7 @@ class _Ranking:
         self.entities = entities
         self.memory = memory
         self.geometry = geometry_of(tables.model)
-        self.counter = _counter_class(tables, kernels)
+        self.counter = _counter_class(tables, self.geometry, kernels)
         # A projected row in float64 and in the counter's float32, with a copy of either while it is made.
         self.candidates_at_once = max(1, int(memory / 2 / (24 * self.geometry.width)))
         # A query in both, its true answer, and what is made on the way to their score.
@@ -241,8 +241,12 @@ class _Ranking:
         return query.squeeze(1).contiguous()
 
 
-def _counter_class(tables: Tables, kernels: bool) -> Callable[[Geometry, Tensor, Tensor, float], Counter]:
+def _counter_class(
+    tables: Tables, geometry: Geometry, kernels: bool
+) -> Callable[[Geometry, Tensor, Tensor, float], Counter]:
     """The fastest counter that runs here."""
+    if geometry.kind is Kind.OWN:
+        return OwnCounter
     if kernels and tables.device.type == "cpu":
         try:
             from fkge.evaluate.kernels import KernelCounter  # numba: only where it is used

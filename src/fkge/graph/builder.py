@@ -51,9 +51,7 @@ class Builder:
         """The flat array of head, relation, tail ids that a reader of `split` appends to."""
         return self._rows.setdefault(split, array("i"))
 
-    def graph(
-        self, name: str, *, seed: int, fractions: tuple[float, float, float], allow_unseen: bool
-    ) -> Graph:
+    def graph(self, name: str, *, seed: int, fractions: tuple[float, float, float], allow_unseen: bool) -> Graph:
         """The graph; splits ``train`` if there is neither ``valid`` nor ``test``. Empties the builder."""
         same_as = self._same_as()
         entities, entity_ranks = _sort(self.entities)
@@ -98,9 +96,7 @@ class Builder:
                 foreign += 1
         self.same_as.clear()
         if foreign:
-            self.notes.append(
-                f"{foreign:,} owl:sameAs statements without an entity of this graph are left out."
-            )
+            self.notes.append(f"{foreign:,} owl:sameAs statements without an entity of this graph are left out.")
         return tuple(sorted(pairs))
 
     def _note_missing_and_unseen(self, splits: dict[str, Triples], entities: int, relations: int) -> None:
@@ -112,9 +108,7 @@ class Builder:
         known_relations = np.zeros(relations, np.bool_)
         known_relations[splits["train"][:, RELATION]] = True
         for split, triples in splits.items():
-            known = (
-                known_entities[triples[:, [HEAD, TAIL]]].all(axis=1) & known_relations[triples[:, RELATION]]
-            )
+            known = known_entities[triples[:, [HEAD, TAIL]]].all(axis=1) & known_relations[triples[:, RELATION]]
             if unseen := len(triples) - int(known.sum()):
                 self.notes.append(
                     f"{split}: {unseen:,} of {len(triples):,} triples hold an entity or a relation "

@@ -147,9 +147,7 @@ class Graph:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(t):,}" for name, t in self.splits.items())
-        return (
-            f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
-        )
+        return f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
 
 
 def tidy(triples: npt.NDArray[np.integer]) -> Triples:

@@ -49,9 +49,7 @@ def _read_labels(path: Path, ids: Ids, progress: Progress) -> None:
             if not 0 <= stated < count:
                 raise _out_of_range(path, f"id {stated}", count, path.name, number)
             if stated in taken:
-                raise GraphError(
-                    path, f"id {stated} occurs a second time", "Give each label its own id.", number
-                )
+                raise GraphError(path, f"id {stated} occurs a second time", "Give each label its own id.", number)
             if label in ids:
                 raise GraphError(path, f"{label!r} occurs a second time", "Give each label one id.", number)
             taken.add(stated)
@@ -92,9 +90,7 @@ def _counted(path: Path, progress: Progress) -> Iterator[tuple[int, Iterator[tup
         yield count, _as_many(path, count, number, lines)
 
 
-def _as_many(
-    path: Path, count: int, first: int, lines: Iterator[tuple[int, str]]
-) -> Iterator[tuple[int, str]]:
+def _as_many(path: Path, count: int, first: int, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     rows = 0
     for rows, (number, line) in enumerate(lines, 1):
         if rows > count:

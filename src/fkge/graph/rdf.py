@@ -66,9 +66,7 @@ class RdfReader:
                     tail = target.value if type(target) is node else self._label(target, has_nameless)
                     head = subject.value if type(subject) is node else self._label(subject, has_nameless)
                     if tail is None or head is None:
-                        skipped[
-                            "literals" if type(target) is pyoxigraph.Literal else "nested statements"
-                        ] += 1
+                        skipped["literals" if type(target) is pyoxigraph.Literal else "nested statements"] += 1
                         continue
                     relation = statement.predicate.value
                     if relation == SAME_AS:
@@ -112,7 +110,5 @@ def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
 def _no_triples(path: Path, statements: int, literals: int) -> GraphError:
     if not statements:
         return GraphError(path, "holds no triples", "It needs at least one statement.")
-    problem = (
-        f"holds no triples between entities ({statements:,} statements, {literals:,} of them with literals)"
-    )
+    problem = f"holds no triples between entities ({statements:,} statements, {literals:,} of them with literals)"
     return GraphError(path, problem, 'To make literals entities, read it with literals="keep".')

@@ -43,9 +43,7 @@ def read_table(path: Path, split: str, builder: Builder, progress: Progress) -> 
                 if not _is_blank(row):
                     raise _bad_row(path, line, row, separator) from None
     if len(rows) == before:
-        raise GraphError(
-            path, "holds no triples", f"Each row is head, relation and tail, {separator}-separated."
-        )
+        raise GraphError(path, "holds no triples", f"Each row is head, relation and tail, {separator}-separated.")
 
 
 def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
@@ -87,8 +85,6 @@ def _bad_row(path: Path, line: int, row: list[str], separator: str) -> GraphErro
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
         return GraphError(path, f"this row has {columns} where 3 are expected", advice, line)
     empty = next(
-        name
-        for name, cell in zip(("head", "relation", "tail"), row, strict=True)
-        if not cell or cell.isspace()
+        name for name, cell in zip(("head", "relation", "tail"), row, strict=True) if not cell or cell.isspace()
     )
     return GraphError(path, f"the {empty} of this row is empty", advice, line)

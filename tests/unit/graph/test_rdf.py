@@ -57,9 +57,7 @@ def test_literals_can_be_kept(write: Write) -> None:
 
 
 def test_statements_about_statements_are_skipped(write: Write) -> None:
-    graph = read_graph(
-        write("g.nt", FACT + "<http://x/a> <http://x/says> <<( <http://x/b> <http://x/q> _:c )>> .\n")
-    )
+    graph = read_graph(write("g.nt", FACT + "<http://x/a> <http://x/says> <<( <http://x/b> <http://x/q> _:c )>> .\n"))
     assert len(graph.facts) == 1
     assert "g.nt: 1 statements with nested statements are skipped." in graph.notes
 

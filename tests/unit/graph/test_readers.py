@@ -60,9 +60,7 @@ def test_arguments_reach_the_split(write: Write, facts: list[Fact]) -> None:
     shares = (0.4, 0.3, 0.3)
     sizes = [len(t) for t in read_graph(path, fractions=shares, allow_unseen=True).splits.values()]
     assert sizes == [3, 2, 2]
-    fingerprints = {
-        read_graph(path, seed=seed, fractions=shares, allow_unseen=True).fingerprint for seed in range(5)
-    }
+    fingerprints = {read_graph(path, seed=seed, fractions=shares, allow_unseen=True).fingerprint for seed in range(5)}
     assert len(fingerprints) > 1
     short = read_graph(path, fractions=shares)
     assert any("smaller than asked" in note for note in short.notes)
@@ -126,10 +124,7 @@ def test_order_and_format_do_not_matter(tmp_path: Path, facts: list[Fact], shuff
 
 def test_file_longer_than_a_chunk(write: Write) -> None:
     """Rows that straddle the pieces a file is read in stay whole, and keep their numbers."""
-    facts = [
-        (f"http://x/ε{i:06d}", f"http://x/r{i % 7}", f"http://x/ε{i * 7919 % 40_000:06d}")
-        for i in range(40_000)
-    ]
+    facts = [(f"http://x/ε{i:06d}", f"http://x/r{i % 7}", f"http://x/ε{i * 7919 % 40_000:06d}") for i in range(40_000)]
     text = tsv(facts)
     assert len(text) > 1 << 20
     graph = read_graph(write("g.tsv", text))
@@ -201,9 +196,7 @@ class TestFolders:
 
     def test_nothing_recognised(self, write: Write) -> None:
         write("g/data.json", "{}")
-        with pytest.raises(
-            GraphError, match=r"found data\.json, notes\.txt\. .*entity2id\.txt.*name the file"
-        ):
+        with pytest.raises(GraphError, match=r"found data\.json, notes\.txt\. .*entity2id\.txt.*name the file"):
             read_graph(write("g/notes.txt", "hello").parent)
 
     def test_empty_folder(self, tmp_path: Path) -> None:
@@ -294,13 +287,9 @@ class TestRealData:
     def test_lod4_through_openke_and_through_tsv(self, shared_data: Path, tmp_path: Path, name: str) -> None:
         graph = read_graph(shared_data / "lod4" / name)
         for split in graph.splits:
-            (tmp_path / f"{split}.tsv.gz").write_bytes(
-                gzip.compress(tsv(sorted(labelled(graph, split))).encode())
-            )
+            (tmp_path / f"{split}.tsv.gz").write_bytes(gzip.compress(tsv(sorted(labelled(graph, split))).encode()))
         again = read_graph(tmp_path)
-        assert [labelled(again, split) for split in again.splits] == [
-            labelled(graph, split) for split in graph.splits
-        ]
+        assert [labelled(again, split) for split in again.splits] == [labelled(graph, split) for split in graph.splits]
         # OpenKE can state entities without triples; a table cannot.
         idle = len(graph.entities) - len(again.entities)
         assert any(f"{idle} of" in note for note in graph.notes) == (idle > 0)

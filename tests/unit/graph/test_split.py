@@ -18,9 +18,7 @@ def triple_sets(draw: st.DrawFn) -> np.ndarray:
     return np.array(rows, np.int32)
 
 
-fractions = st.sampled_from(
-    [(0.9, 0.05, 0.05), (0.5, 0.25, 0.25), (0.2, 0.8, 0.0), (0.1, 0.3, 0.6), (1, 0, 0)]
-)
+fractions = st.sampled_from([(0.9, 0.05, 0.05), (0.5, 0.25, 0.25), (0.2, 0.8, 0.0), (0.1, 0.3, 0.6), (1, 0, 0)])
 seeds = st.integers(0, 2**32)
 
 
