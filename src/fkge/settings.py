@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fkge.errors import SettingsError, did_you_mean
 
@@ -131,7 +131,10 @@ class TrainSettings(Settings):
         "uniform",
         description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)",
     )
-    filtered: bool = Field(False, description="never draw a negative that is a training triple (needs share = 1)")
+    filtered: bool = Field(
+        False,
+        description="never learn from a negative that is a training triple: draw another, or skip it if share > 1",
+    )
 
     optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")
     lr: float = Field(0.001, gt=0, description="learning rate")
@@ -153,9 +156,3 @@ class TrainSettings(Settings):
     device: str = Field("auto", description="cpu, cuda, cuda:1 …; auto takes a GPU if there is one")
     threads: int = Field(1, ge=1, description="CPU threads; results repeat to the bit with 1")
     kernels: bool = Field(True, description="use the closed-form CPU kernels where a model has one")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.filtered and self.share > 1:
-            raise ValueError("filtered negatives belong to one positive each: set share = 1 or filtered = false")
-        return self

@@ -44,11 +44,6 @@ def test_a_bad_value_names_key_value_and_meaning(text: str, words: str) -> None:
         TrainSettings.load(None, [text])
 
 
-def test_filtered_and_shared_negatives_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="share = 1"):
-        TrainSettings.load(None, ["filtered=true", "share=4"])
-
-
 def test_files_that_are_no_settings(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file"):
         TrainSettings.load(tmp_path / "none.toml")

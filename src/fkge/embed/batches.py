@@ -34,6 +34,7 @@ class Batch:
         corrupt_tail: (groups, size) bool, which side the negatives stand on.
         weight: (groups, size) bool, False for a place left over.
         negative: (groups, k) int64 entities.
+        facts: with them, a negative that makes a training triple with a positive must not count; see `false_negatives`.
         bounds: first group of each step, and the number of groups.
         positives: how many positives there are.
     """
@@ -44,17 +45,24 @@ class Batch:
     corrupt_tail: Tensor
     weight: Tensor
     negative: Tensor
+    facts: Facts | None
     bounds: npt.NDArray[np.int64]
     positives: int
 
     def steps(self) -> Iterator[Batch]:
         """The same, one step at a time."""
         for a, b in pairwise(self.bounds.tolist()):
-            weight = self.weight[a:b]
             yield Batch(
-                self.head[a:b], self.relation[a:b], self.tail[a:b], self.corrupt_tail[a:b],
-                weight, self.negative[a:b], np.array([0, b - a]), 0,
+                self.head[a:b], self.relation[a:b], self.tail[a:b], self.corrupt_tail[a:b], self.weight[a:b],
+                self.negative[a:b], self.facts, np.array([0, b - a]), 0,
             )  # fmt: skip
+
+    def false_negatives(self) -> Tensor | None:
+        """(groups, size, k) bool, the negatives that must not count; None if all do."""
+        if self.facts is None:
+            return None
+        fixed = torch.where(self.corrupt_tail, self.head, self.tail)
+        return self.facts.known(fixed, self.relation, self.corrupt_tail, self.negative)
 
 
 class Facts:
@@ -67,8 +75,8 @@ class Facts:
     def __init__(self, triples: Tensor, entities: int, relations: int) -> None:
         self.entities, self.relations = entities, relations
         head, relation, tail = triples.unbind(1)
-        self._tails = _Completions(head * relations + relation, tail, entities)
-        self._heads = _Completions(tail * relations + relation, head, entities)
+        self.tails = _Completions(head * relations + relation, tail, entities)
+        self.heads = _Completions(tail * relations + relation, head, entities)
 
     def draw_outside(self, fixed: Tensor, relation: Tensor, tail: Tensor, uniform: Tensor) -> Tensor:
         """Entities that do not complete (fixed, relation), one per number `uniform` in [0, 1), same shape.
@@ -80,17 +88,24 @@ class Facts:
         """
         pair = fixed * self.relations + relation
         out = torch.empty_like(uniform, dtype=torch.int64)
-        for completions, mask in ((self._tails, tail), (self._heads, ~tail)):
+        for completions, mask in ((self.tails, tail), (self.heads, ~tail)):
             out[mask] = completions.draw_outside(pair[mask], uniform[mask])
         return out
+
+    def known(self, fixed: Tensor, relation: Tensor, tail: Tensor, entities: Tensor) -> Tensor:
+        """Which `entities` (groups, k) complete (fixed, relation), (groups, size) each: (groups, size, k) bool."""
+        pair = (fixed * self.relations + relation).unsqueeze(-1)
+        candidate = entities.unsqueeze(1)
+        heads, tails = self.heads.contains(pair, candidate), self.tails.contains(pair, candidate)
+        return torch.where(tail.unsqueeze(-1), tails, heads)
 
     def tail_chance(self) -> Tensor:
         """(relations,) Bernoulli chance to corrupt the tail: heads per tail / (tails per head + heads per tail).
 
         Corrupting the *one* side of a one-to-many relation makes fewer false negatives (Wang et al. 2014).
         """
-        tph = self._tails.mean_size(self.relations)
-        hpt = self._heads.mean_size(self.relations)
+        tph = self.tails.mean_size(self.relations)
+        hpt = self.heads.mean_size(self.relations)
         return torch.where(tph + hpt > 0, hpt / (tph + hpt), 0.5)
 
 
@@ -100,14 +115,16 @@ class _Completions:
     def __init__(self, pair: Tensor, completion: Tensor, entities: int) -> None:
         self.entities = entities
         key = torch.unique(pair * entities + completion)
+        self._key = key
+        self.completions = key % entities
         pairs = key // entities
         self.pairs, self.sizes = torch.unique_consecutive(pairs, return_counts=True)
-        self.starts = torch.cumsum(self.sizes, 0) - self.sizes
+        self.starts = torch.cumsum(self.sizes, 0) - self.sizes  # of each pair's span in `completions`
         # Of completions c_0 < c_1 < …, c_j − j counts the entities below c_j that are *not* completions.
         # Sorted by (pair, that count), one binary search turns "the u-th entity outside" into an entity.
         rank = torch.arange(len(key), device=key.device) - torch.repeat_interleave(self.starts, self.sizes)
         row = torch.repeat_interleave(torch.arange(len(self.pairs), device=key.device), self.sizes)
-        self.outside_before = row * entities + (key % entities - rank)
+        self.outside_before = row * entities + (self.completions - rank)
 
     def draw_outside(self, pair: Tensor, uniform: Tensor) -> Tensor:
         row = torch.searchsorted(self.pairs, pair).clamp(max=max(len(self.pairs) - 1, 0))
@@ -120,6 +137,12 @@ class _Completions:
         u = (uniform * span).long().clamp(max=self.entities - 1)
         below = torch.searchsorted(self.outside_before, row.unsqueeze(1) * self.entities + u, right=True)
         return torch.where(usable, u + below - self.starts[row].unsqueeze(1), u)
+
+    def contains(self, pair: Tensor, completion: Tensor) -> Tensor:
+        asked = pair * self.entities + completion
+        at = torch.searchsorted(self._key, asked).clamp(max=len(self._key) - 1)
+        found: Tensor = self._key[at] == asked
+        return found
 
     def mean_size(self, relations: int) -> Tensor:
         """(relations,) completions per pair, averaged over the relation's pairs; 0 if it has none."""
@@ -198,7 +221,7 @@ class Batcher:
             filled = torch.ones(n, 1, dtype=torch.bool, device=device)
             negative = self._draw(head, relation, tail, corrupt_tail, generator)
             h, r, t, side = (x.unsqueeze(1) for x in (head, relation, tail, corrupt_tail))
-            return Batch(h, r, t, side, filled, negative, bounds, n)
+            return Batch(h, r, t, side, filled, negative, None, bounds, n)
 
         # Runs of positives that may share a group: one relation of one step, or a whole step.
         step = torch.arange(n, device=device) // self.batch
@@ -221,7 +244,7 @@ class Batcher:
         bounds = np.append(0, np.cumsum(per_step.cpu().numpy()))
         negative = torch.randint(self.entities, (groups, self.negatives), generator=generator, device=device)
         h, r, t, side = (x.index_select(0, source).view(groups, size) for x in (head, relation, tail, corrupt_tail))
-        return Batch(h, r, t, side, filled.view(groups, size), negative, bounds, n)
+        return Batch(h, r, t, side, filled.view(groups, size), negative, self._facts, bounds, n)
 
     def _draw(
         self, head: Tensor, relation: Tensor, tail: Tensor, corrupt_tail: Tensor, generator: torch.Generator

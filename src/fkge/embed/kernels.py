@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fkge.embed import optimizers
-from fkge.embed.batches import Batch
-from fkge.embed.losses import margin_of
+from fkge.embed.batches import Batch, Facts
+from fkge.embed.losses import HOPELESS, margin_of
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
 
@@ -34,6 +34,7 @@ SGD, ADAGRAD, ADAM = range(3)
 _OPTIMIZERS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 
 Array = npt.NDArray[Any]
+_NONE = np.empty(0, np.int64)
 
 
 @_jit
@@ -230,6 +231,29 @@ def _slot(row, slots, touched, count, gradient):
 
 
 @_jit
+def _span(pairs, starts, pair, end):
+    """Where the completions of `pair` begin and end."""
+    at = np.searchsorted(pairs, pair)
+    if at == len(pairs) or pairs[at] != pair:
+        return 0, 0
+    return starts[at], starts[at + 1] if at + 1 < len(starts) else end
+
+
+@_jit
+def _contains(values, first, last, value):
+    """Whether `value` is among the ascending values[first:last]."""
+    while first < last:
+        middle = (first + last) >> 1
+        if values[middle] < value:
+            first = middle + 1
+        elif values[middle] > value:
+            last = middle
+        else:
+            return True
+    return False
+
+
+@_jit
 def _cube_backward(table, row, weight, gradient, s):
     for j in range(table.shape[1]):
         x = table[row, j]
@@ -270,11 +294,14 @@ def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr
 @_jit
 def _train(
     kind, entity, relation, head, rel, tail, corrupt_tail, weight, negative, bounds,
+    tail_pairs, tail_starts, tails, head_pairs, head_starts, heads,
     margin_loss, margin, temperature, cube, optimizer, lr, beta1, beta2, eps,
     ea, eb, es, ra, rb, rs, slots_e, touched_e, ge, slots_r, touched_r, gr,
 ):  # fmt: skip
     """All steps of a batch. Returns the sum of their mean losses."""
     size, k = head.shape[1], negative.shape[1]
+    filtered = len(tail_pairs) > 0
+    span = np.zeros((size, 2), np.int64)
     real = entity.dtype.type
     query = np.empty((size, entity.shape[1]), entity.dtype)
     gq = np.empty((size, entity.shape[1]), entity.dtype)
@@ -300,9 +327,21 @@ def _train(
                 target = tail[g, s] if corrupt_tail[g, s] else head[g, s]
                 _query(kind, entity, fixed, relation, rel[g, s], corrupt_tail[g, s], query, s)
                 positive[s] = _similarity(kind, query, s, entity, target)
+                if filtered:
+                    pair = fixed * relation.shape[0] + rel[g, s]
+                    if corrupt_tail[g, s]:
+                        span[s] = _span(tail_pairs, tail_starts, pair, len(tails))
+                    else:
+                        span[s] = _span(head_pairs, head_starts, pair, len(heads))
             for i in range(k):
                 for s in range(size):
-                    scores[s, i] = _similarity(kind, query, s, entity, negative[g, i])
+                    c = negative[g, i]
+                    if span[s, 0] < span[s, 1] and _contains(
+                        tails if corrupt_tail[g, s] else heads, span[s, 0], span[s, 1], c
+                    ):
+                        scores[s, i] = HOPELESS
+                    else:
+                        scores[s, i] = _similarity(kind, query, s, entity, c)
             for s in range(size):
                 if weight[g, s]:
                     value, slope = _loss(margin_loss, margin, temperature, positive[s], scores, s, scale, d_scores)
@@ -403,6 +442,13 @@ def _train_online(norm, entity, relation, head, rel, tail, corrupt_tail, negativ
     return total
 
 
+def _spans(facts: Facts | None) -> list[Array]:
+    """The training triples as the kernel looks them up: tails of (head, relation), heads of (tail, relation)."""
+    if facts is None:
+        return [_NONE] * 6
+    return [x.numpy() for c in (facts.tails, facts.heads) for x in (c.pairs, c.starts, c.completions)]
+
+
 class KernelStep:
     """Training steps in closed form for a model with a kernel, on the CPU."""
 
@@ -434,7 +480,7 @@ class KernelStep:
         return float(
             _train(
                 self.kind, entity, relation, *ids, batch.weight.numpy(), batch.negative.numpy(),
-                batch.bounds, s.loss == "margin", real(self.margin), real(s.temperature),
+                batch.bounds, *_spans(batch.facts), s.loss == "margin", real(self.margin), real(s.temperature),
                 s.regularization, _OPTIMIZERS[s.optimizer], real(lr),
                 optimizers.BETA1, optimizers.BETA2, real(optimizers.EPSILON),
                 *self._state("entity"), *self._state("relation"),

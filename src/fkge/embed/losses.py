@@ -14,6 +14,9 @@ from torch import Tensor
 
 from fkge.settings import TrainSettings
 
+HOPELESS = -1e4
+"""The score of a negative that must not count: so low that every loss and its gradient are zero."""
+
 LossName = Literal["margin", "sigmoid"]
 
 

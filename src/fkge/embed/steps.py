@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batch
-from fkge.embed.losses import loss_per_positive, margin_of
+from fkge.embed.losses import HOPELESS, loss_per_positive, margin_of
 from fkge.embed.models import Relations
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
@@ -72,6 +72,9 @@ class AutogradStep:
         target = torch.where(corrupt_tail, tail, head)
         positive_score = model.similarity(query.unsqueeze(-2), target.unsqueeze(-2)).flatten(-3)
         negative_score = model.similarity(query, negative)
+        false = batch.false_negatives()
+        if false is not None:
+            negative_score = negative_score.masked_fill(false, HOPELESS)
 
         s = self.settings
         losses = loss_per_positive(s.loss, positive_score, negative_score, self.margin, s.temperature)

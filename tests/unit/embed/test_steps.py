@@ -128,7 +128,7 @@ def test_kernels_equal_their_slow_twins(
     for kernels in (True, False):
         s = TrainSettings(
             model=model, norm=norm, loss=loss, optimizer=optimizer, kernels=kernels,
-            regularization=0.01 if share > 1 else 0.0, **{**BASE, **changes},
+            regularization=0.01 if share > 1 else 0.0, filtered=share > 1, **{**BASE, **changes},
         )  # type: ignore[arg-type]  # fmt: skip
         tables = make_tables(s, 40, 5, dtype=torch.float64)
         trainer = Trainer(tables, TRAIN[:120], s)
