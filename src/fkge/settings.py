@@ -138,8 +138,12 @@ class TrainSettings(Settings):
 
     optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")
     lr: float = Field(0.001, gt=0, description="learning rate")
+    schedule: Literal["plateau", "linear"] = Field(
+        "plateau",
+        description="the learning rate falls at each validation without a better MRR, or linearly over `epochs`",
+    )
     decay: float = Field(
-        0.3, gt=0, le=1, description="factor on the learning rate at each validation without a better MRR"
+        0.3, gt=0, le=1, description="factor on the learning rate: at each such validation, or at the last epoch"
     )
     batch: int = Field(512, ge=1, description="positives per step")
     epochs: int = Field(200, ge=0, description="passes over the training triples, at most")

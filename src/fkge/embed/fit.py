@@ -104,7 +104,8 @@ def fit(
                     keeper.best(trainer)
                 else:
                     state.stale += 1
-                    trainer.lr_scale *= settings.decay
+                    if settings.schedule == "plateau":
+                        trainer.lr_scale *= settings.decay
                 keeper.event("validated", epoch=trainer.epoch, mrr=score, best=better, lr=trainer.lr)
                 shown = {"mrr": score, "best": state.best_score or 0.0}
                 task.advance(0, **shown)
@@ -112,6 +113,9 @@ def fit(
             exhausted = settings.patience > 0 and state.stale >= settings.patience
             if trainer.epoch >= settings.epochs or exhausted:
                 break
+            if settings.schedule == "linear":
+                done = trainer.epoch / max(1, settings.epochs - 1)
+                trainer.lr_scale = 1 - (1 - settings.decay) * done
             loss = trainer.run_epoch(task, pause)
             if loss is None:
                 checkpoint()

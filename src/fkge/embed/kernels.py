@@ -454,39 +454,38 @@ class KernelStep:
 
     def __init__(self, tables: Tables, settings: TrainSettings) -> None:
         optimizers.register(settings.optimizer, tables)
-        assert tables.model.kernel is not None
         self.tables = tables
-        self.settings = settings
+        self.settings = s = settings
         self.margin = margin_of(settings)
-        self.kind = _KINDS[tables.model.kernel]
-        s = settings
         self._online = (
-            self.kind in (L1, L2) and s.batch == s.negatives == s.share == 1
+            tables.model.kernel in ("l1", "l2") and s.batch == s.negatives == s.share == 1
             and s.loss == "margin" and s.optimizer == "sgd" and not s.regularization
         )  # fmt: skip
         self._slots = {kind: np.full(tables.count(kind), -1, np.int32) for kind in ("entity", "relation")}
         self._buffers: dict[str, tuple[Array, Array]] = {}
 
     def __call__(self, batch: Batch, lr: float) -> float:
-        s, tables = self.settings, self.tables
-        entity, relation = tables["entity"].numpy(), tables["relation"].numpy()
+        s = self.settings
+        entity, relation = self.tables["entity"].numpy(), self.tables["relation"].numpy()
         real = entity.dtype.type
         ids = [x.numpy() for x in (batch.head, batch.relation, batch.tail, batch.corrupt_tail)]
         if self._online:
             columns = [x[:, 0] for x in (*ids, batch.negative.numpy())]
             return float(_train_online(s.norm, entity, relation, *columns, real(self.margin), real(lr)))
+        loss = (s.loss == "margin", real(self.margin), real(s.temperature), s.regularization)
+        betas = (optimizers.BETA1, optimizers.BETA2, real(optimizers.EPSILON))
+        return float(self._run(batch, ids, (*loss, _OPTIMIZERS[s.optimizer], real(lr), *betas)))
+
+    def _run(self, batch: Batch, ids: list[Array], how: tuple[Any, ...]) -> Any:
+        entity, relation = self.tables["entity"].numpy(), self.tables["relation"].numpy()
         largest = int(np.diff(batch.bounds).max())
         size, k = batch.head.shape[1], batch.negative.shape[1]
-        return float(
-            _train(
-                self.kind, entity, relation, *ids, batch.weight.numpy(), batch.negative.numpy(),
-                batch.bounds, *_spans(batch.facts), s.loss == "margin", real(self.margin), real(s.temperature),
-                s.regularization, _OPTIMIZERS[s.optimizer], real(lr),
-                optimizers.BETA1, optimizers.BETA2, real(optimizers.EPSILON),
-                *self._state("entity"), *self._state("relation"),
-                self._slots["entity"], *self._buffer("entity", largest * (2 * size + k), entity),
-                self._slots["relation"], *self._buffer("relation", largest * size, relation),
-            )
+        return _train(
+            _KINDS[self.tables.model.kernel or ""], entity, relation, *ids, batch.weight.numpy(),
+            batch.negative.numpy(), batch.bounds, *_spans(batch.facts), *how,
+            *self._state("entity"), *self._state("relation"),
+            self._slots["entity"], *self._buffer("entity", largest * (2 * size + k)),
+            self._slots["relation"], *self._buffer("relation", largest * size),
         )  # fmt: skip
 
     def _state(self, table: str) -> tuple[Array, Array, Array]:
@@ -498,13 +497,12 @@ class KernelStep:
         total = state(table, "sum").numpy() if name == "adagrad" else like[:0]
         return total, like[:0], like[:0, 0]
 
-    def _buffer(self, table: str, rows: int, like: Array) -> tuple[Array, Array]:
+    def _buffer(self, table: str, rows: int) -> tuple[Array, Array]:
         """(ids, gradients) with room for every row that a step can touch."""
+        like = self.tables[table]
         rows = min(rows, len(like))
         ids, gradients = self._buffers.get(table, (None, None))
         if ids is None or gradients is None or len(ids) < rows:
-            self._buffers[table] = ids, gradients = (
-                np.empty(rows, np.int64),
-                np.empty((rows, like.shape[1]), like.dtype),
-            )
+            ids, gradients = np.empty(rows, np.int64), np.empty((rows, like.shape[1]), like.numpy().dtype)
+            self._buffers[table] = ids, gradients
         return ids, gradients

@@ -232,6 +232,10 @@ class TransH(Translation):
         w = F.normalize(relations["normal"], dim=-1)
         return self.unit(e - (e * w).sum(-1, keepdim=True) * w)
 
+    @property
+    def kernel(self) -> str | None:  # type: ignore[override]
+        return None if self.normalize else "transh"
+
 
 class TransR(Translation):
     """Lin et al. 2015: e' = e M_r, starting from the identity as OpenKE does."""
@@ -308,6 +312,10 @@ class TransD(Translation):
         along = (e * entities["entity_transfer"]).sum(-1, keepdim=True)
         resized = F.pad(e, (0, self.relation_dim - self.dim))  # a negative pad narrows
         return F.normalize(resized + along * relations["relation_transfer"], dim=-1)
+
+    @property
+    def kernel(self) -> str | None:  # type: ignore[override]
+        return None if self.normalize or self.relation_dim != self.dim else "transd"
 
 
 class DistMult(Model):

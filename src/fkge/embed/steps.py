@@ -98,7 +98,11 @@ class AutogradStep:
 def make_step(tables: Tables, settings: TrainSettings) -> Step:
     """The fastest step that computes these tables' model on their device."""
     if settings.kernels and tables.device.type == "cpu" and tables.model.kernel is not None:
-        from fkge.embed.kernels import KernelStep  # numba: only where it is used
+        if tables.model.projects:  # numba: only where it is used
+            from fkge.embed.projections import ProjectedStep
+
+            return ProjectedStep(tables, settings)
+        from fkge.embed.kernels import KernelStep
 
         return KernelStep(tables, settings)
     return AutogradStep(tables, settings)

@@ -19,7 +19,17 @@ from fkge.settings import TrainSettings
 GRAPH = random_graph()
 TRAIN = torch.from_numpy(GRAPH.train.copy()).long()
 BASE: dict[str, Any] = {"dim": 6, "batch": 32, "negatives": 5, "lr": 0.02, "margin": 2.0, "init": 0.5, "device": "cpu"}
-KERNELS = [("TransE", 1), ("TransE", 2), ("DistMult", 1), ("ComplEx", 1), ("RotatE", 1)]
+KERNELS = [
+    ("TransE", 1),
+    ("TransE", 2),
+    ("TransH", 1),
+    ("TransH", 2),
+    ("TransD", 1),
+    ("TransD", 2),
+    ("DistMult", 1),
+    ("ComplEx", 1),
+    ("RotatE", 1),
+]
 
 
 def one_step(settings: TrainSettings, tables: Tables) -> Batch:
@@ -145,7 +155,11 @@ def test_kernels_are_used_where_they_exist() -> None:
     for model in MODELS:
         s = TrainSettings(model=model, **BASE)
         kind = type(make_step(make_tables(s, 4, 2), s)).__name__
-        assert kind == ("KernelStep" if model in ("TransE", "DistMult", "ComplEx", "RotatE") else "AutogradStep")
+        expected = {"TransR": "AutogradStep", "TransH": "ProjectedStep", "TransD": "ProjectedStep"}
+        assert kind == expected.get(model, "KernelStep")
+        flagged = s.model_copy(update={"normalize": True})
+        if model.startswith("Trans"):
+            assert type(make_step(make_tables(flagged, 4, 2), flagged)).__name__ == "AutogradStep"
 
 
 def test_a_late_row_takes_a_first_step_like_any_other() -> None:
