@@ -474,9 +474,9 @@ class KernelStep:
             return float(_train_online(s.norm, entity, relation, *columns, real(self.margin), real(lr)))
         loss = (s.loss == "margin", real(self.margin), real(s.temperature), s.regularization)
         betas = (optimizers.BETA1, optimizers.BETA2, real(optimizers.EPSILON))
-        return float(self._run(batch, ids, (*loss, _OPTIMIZERS[s.optimizer], real(lr), *betas)))
+        return float(self._run(batch, ids, (*loss, _OPTIMIZERS[s.optimizer], real(lr), *betas), lr))
 
-    def _run(self, batch: Batch, ids: list[Array], how: tuple[Any, ...]) -> Any:
+    def _run(self, batch: Batch, ids: list[Array], how: tuple[Any, ...], lr: float) -> Any:
         entity, relation = self.tables["entity"].numpy(), self.tables["relation"].numpy()
         largest = int(np.diff(batch.bounds).max())
         size, k = batch.head.shape[1], batch.negative.shape[1]

@@ -267,6 +267,10 @@ class TransR(Translation):
         out: Tensor = _SegmentMatmul.apply(rows, matrices, lengths)  # type: ignore[no-untyped-call]
         return self.unit(out.reshape(*e.shape[:-1], self.relation_dim))
 
+    @property
+    def kernel(self) -> str | None:  # type: ignore[override]
+        return None if self.normalize else "transr"
+
 
 class _SegmentMatmul(torch.autograd.Function):
     """rows[a:b] @ matrices[i] for consecutive slices; without a copy of the matrix for every row."""

@@ -1,4 +1,4 @@
-"""Closed-form training steps for TransH and TransD: `kernels`, with entities projected first.
+"""Closed-form training steps for TransH, TransR and TransD: `kernels`, with entities projected first.
 
 The groups of a batch are pure, one relation each, so a group's negatives are projected once for all its positives,
 and what flows back to a projected vector flows through its projection once.
@@ -31,7 +31,8 @@ from fkge.embed.kernels import (
 )
 from fkge.embed.losses import HOPELESS
 
-HYPERPLANE, TRANSFER = range(2)
+HYPERPLANE, TRANSFER, MATRIX = range(3)
+_KINDS = {"transh": HYPERPLANE, "transd": TRANSFER, "transr": MATRIX}
 _TINY = 1e-12
 """Below this length a vector is not scaled to unit length; as in torch's `normalize`."""
 
@@ -92,10 +93,74 @@ def _project_backward(how, entity, e, transfer, side, r, normal, out, m, kept, g
 
 
 @_jit
+def _add_product(a, b, rows, depth, out):
+    """out[:rows] += a[:rows, :depth] b[:depth]. Two rows and four terms at a time, so that a load feeds two sums."""
+    width = out.shape[1]
+    even, whole = rows - rows % 2, depth - depth % 4
+    for m in range(0, even, 2):
+        for i in range(0, whole, 4):
+            p0, p1, p2, p3 = a[m, i], a[m, i + 1], a[m, i + 2], a[m, i + 3]
+            q0, q1, q2, q3 = a[m + 1, i], a[m + 1, i + 1], a[m + 1, i + 2], a[m + 1, i + 3]
+            for j in range(width):
+                w0, w1, w2, w3 = b[i, j], b[i + 1, j], b[i + 2, j], b[i + 3, j]
+                out[m, j] += p0 * w0 + p1 * w1 + p2 * w2 + p3 * w3
+                out[m + 1, j] += q0 * w0 + q1 * w1 + q2 * w2 + q3 * w3
+        for i in range(whole, depth):
+            for j in range(width):
+                out[m, j] += a[m, i] * b[i, j]
+                out[m + 1, j] += a[m + 1, i] * b[i, j]
+    for m in range(even, rows):
+        for i in range(depth):
+            for j in range(width):
+                out[m, j] += a[m, i] * b[i, j]
+
+
+@_jit
+def _multiply(entity, ids, matrix, rows, seen):
+    """seen[m] = entity[ids[m]] M for all places m; rows keeps the entities."""
+    for m in range(len(ids)):
+        for i in range(entity.shape[1]):
+            rows[m, i] = entity[ids[m], i]
+        for j in range(seen.shape[1]):
+            seen[m, j] = 0
+    _add_product(rows, matrix, len(ids), entity.shape[1], seen)
+
+
+@_jit
+def _multiply_backward(rows, matrix, hit, g, slot_of, ge, g_matrix):
+    """Push g[m] back to the entities, ge[slot_of[m]], and to the matrix, for the places that were hit."""
+    places, d = rows.shape
+    width = matrix.shape[1]
+    count = 0
+    for m in range(places):
+        if hit[m]:
+            count += 1
+    turned = np.empty((d, count), g.dtype)
+    some = np.empty((count, width), g.dtype)
+    n = 0
+    for m in range(places):
+        if hit[m]:
+            for i in range(d):
+                turned[i, n] = rows[m, i]
+            for j in range(width):
+                some[n, j] = g[m, j]
+            n += 1
+    _add_product(turned, some, d, count, g_matrix)
+    d_rows = np.zeros((count, d), g.dtype)
+    _add_product(some, np.ascontiguousarray(matrix.T), count, width, d_rows)
+    n = 0
+    for m in range(places):
+        if hit[m]:
+            for i in range(d):
+                ge[slot_of[m], i] += d_rows[n, i]
+            n += 1
+
+
+@_jit
 def _train_projected(
     how, kind, entity, transfer, relation, side, head, rel, tail, corrupt_tail, weight, negative, bounds,
     tail_pairs, tail_starts, tails, head_pairs, head_starts, heads,
-    margin_loss, margin, temperature, cube, optimizer, lr, beta1, beta2, eps,
+    margin_loss, margin, temperature, cube, optimizer, lr, beta1, beta2, eps, side_lr,
     ea, eb, es, ta, tb, ts, ra, rb, rs, sa, sb, ss, slots_e, touched_e, ge, gt, slots_r, touched_r, gr, gs,
 ):  # fmt: skip
     """All steps of a batch. Returns the sum of their mean losses.
@@ -103,7 +168,7 @@ def _train_projected(
     In a group, places 0 … size − 1 are the heads, the next size the tails, then come the negatives.
     """
     size, k = head.shape[1], negative.shape[1]
-    places, d = 2 * size + k, entity.shape[1]
+    places, d = 2 * size + k, relation.shape[1]
     real = entity.dtype.type
     filtered = len(tail_pairs) > 0
     meet_all = optimizer == ADAM
@@ -112,6 +177,8 @@ def _train_projected(
     g_seen = np.empty((places, d), entity.dtype)
     hit = np.empty(places, np.bool_)
     kept = np.empty((places, 2), entity.dtype)
+    slot_of = np.empty(places, np.int64)
+    rows = np.empty((places, entity.shape[1]), entity.dtype)
     query = np.empty((size, d), entity.dtype)
     gq = np.empty((size, d), entity.dtype)
     normal = np.empty(d, entity.dtype)
@@ -143,9 +210,12 @@ def _train_projected(
                 for j in range(d):
                     normal[j] = side[r, j] / length
                     d_normal[j] = 0
-            for m in range(places):
-                hit[m] = False
-                _project(how, entity, ids[m], transfer, side, r, normal, seen, m, kept)
+            hit[:] = False
+            if how == MATRIX:
+                _multiply(entity, ids, side[r].reshape((entity.shape[1], d)), rows, seen)
+            else:
+                for m in range(places):
+                    _project(how, entity, ids[m], transfer, side, r, normal, seen, m, kept)
             for s in range(size):
                 if not weight[g, s]:
                     continue
@@ -201,25 +271,15 @@ def _train_projected(
                     any_hit = True
                     p, ce = _slots(ids[m], slots_e, touched_e, ce, ge, gt)
                     q, cr = _slots(r, slots_r, touched_r, cr, gr, gs)
-                    _project_backward(
-                        how,
-                        entity,
-                        ids[m],
-                        transfer,
-                        side,
-                        r,
-                        normal,
-                        seen,
-                        m,
-                        kept,
-                        g_seen,
-                        ge,
-                        gt,
-                        p,
-                        d_normal,
-                        gs,
-                        q,
-                    )
+                    slot_of[m] = p
+                    if how != MATRIX:
+                        _project_backward(
+                            how, entity, ids[m], transfer, side, r, normal, seen, m, kept, g_seen,
+                            ge, gt, p, d_normal, gs, q,
+                        )  # fmt: skip
+            if how == MATRIX and any_hit:
+                shape = (entity.shape[1], d)
+                _multiply_backward(rows, side[r].reshape(shape), hit, g_seen, slot_of, ge, gs[q].reshape(shape))
             if how == HYPERPLANE and any_hit:
                 dot = real(0.0)
                 for j in range(d):
@@ -232,7 +292,7 @@ def _train_projected(
         if how == TRANSFER:
             _optimize(optimizer, transfer, ta, tb, ts, touched_e, ce, slots_e, gt, lr, beta1, beta2, eps)
         _optimize(optimizer, relation, ra, rb, rs, touched_r, cr, slots_r, gr, lr, beta1, beta2, eps)
-        _optimize(optimizer, side, sa, sb, ss, touched_r, cr, slots_r, gs, lr, beta1, beta2, eps)
+        _optimize(optimizer, side, sa, sb, ss, touched_r, cr, slots_r, gs, side_lr, beta1, beta2, eps)
     return total
 
 
@@ -256,20 +316,22 @@ def _slots(row, slots, touched, count, first, second):
 
 
 class ProjectedStep(KernelStep):
-    """Training steps in closed form for TransH and TransD."""
+    """Training steps in closed form for a model that projects."""
 
-    def _run(self, batch: Batch, ids: list[Array], how: tuple[Any, ...]) -> Any:
-        tables, hyperplane = self.tables, self.tables.model.kernel == "transh"
-        side = "normal" if hyperplane else "relation_transfer"
-        transfer = "entity" if hyperplane else "entity_transfer"  # TransH has none; the kernel leaves it alone
+    def _run(self, batch: Batch, ids: list[Array], how: tuple[Any, ...], lr: float) -> Any:
+        tables = self.tables
+        kind = _KINDS[tables.model.kernel or ""]
+        side = {HYPERPLANE: "normal", TRANSFER: "relation_transfer", MATRIX: "matrix"}[kind]
+        transfer = "entity_transfer" if kind == TRANSFER else "entity"  # the others have none and leave it alone
         largest = int(np.diff(batch.bounds).max())
         places = largest * (2 * batch.head.shape[1] + batch.negative.shape[1])
         touched, ge = self._buffer("entity", places)
-        gt = ge[:, :0] if hyperplane else self._buffer(transfer, places)[1]
+        gt = self._buffer(transfer, places)[1] if kind == TRANSFER else ge[:, :0]
+        side_lr = ge.dtype.type(lr * tables.spec(side).rate)
         return _train_projected(
-            HYPERPLANE if hyperplane else TRANSFER, L1 if self.settings.norm == 1 else L2,
+            kind, L1 if self.settings.norm == 1 else L2,
             *(tables[name].numpy() for name in ("entity", transfer, "relation", side)), *ids,
-            batch.weight.numpy(), batch.negative.numpy(), batch.bounds, *_spans(batch.facts), *how,
+            batch.weight.numpy(), batch.negative.numpy(), batch.bounds, *_spans(batch.facts), *how, side_lr,
             *(x for name in ("entity", transfer, "relation", side) for x in self._state(name)),
             self._slots["entity"], touched, ge, gt,
             self._slots["relation"], *self._buffer("relation", largest), self._buffer(side, largest)[1],

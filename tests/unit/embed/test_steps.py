@@ -24,6 +24,8 @@ KERNELS = [
     ("TransE", 2),
     ("TransH", 1),
     ("TransH", 2),
+    ("TransR", 1),
+    ("TransR", 2),
     ("TransD", 1),
     ("TransD", 2),
     ("DistMult", 1),
@@ -155,7 +157,7 @@ def test_kernels_are_used_where_they_exist() -> None:
     for model in MODELS:
         s = TrainSettings(model=model, **BASE)
         kind = type(make_step(make_tables(s, 4, 2), s)).__name__
-        expected = {"TransR": "AutogradStep", "TransH": "ProjectedStep", "TransD": "ProjectedStep"}
+        expected = {"TransH": "ProjectedStep", "TransR": "ProjectedStep", "TransD": "ProjectedStep"}
         assert kind == expected.get(model, "KernelStep")
         flagged = s.model_copy(update={"normalize": True})
         if model.startswith("Trans"):
