@@ -20,8 +20,8 @@ from benchmarks.data import Data
 
 MARGIN = 1.0
 BOUND = 0.02
-"""Initial values are uniform in ±0.02: first distances are near the margin. Chosen by validation MRR from five bounds, with
-fkge alone; on FB15k-237 it is also PyKEEN's default for entities (Xavier). The paper's ±6/√dim supposes unit vectors."""
+"""Initial values are uniform in ±0.02: first distances are near the margin. The best of five bounds by validation MRR,
+tried with fkge alone; on FB15k-237 also PyKEEN's default for entities (Xavier)."""
 Vectors = npt.NDArray[np.float32]
 
 

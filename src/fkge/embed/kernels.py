@@ -18,6 +18,9 @@ from typing import Any
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batch, Facts
@@ -33,8 +36,37 @@ _KINDS = {"l1": L1, "l2": L2, "distmult": DISTMULT, "complex": COMPLEX, "rotate"
 SGD, ADAGRAD, ADAM = range(3)
 _OPTIMIZERS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 
+_FAR = 1 << 21
+"""Numbers in a table that no cache near the core will hold: beyond it, rows are asked for two triples ahead."""
+
 Array = npt.NDArray[Any]
 _NONE = np.empty(0, np.int64)
+
+
+@intrinsic
+def _prefetch(typing_context, array, i, j):
+    """Ask for the cache line of array[i, j] before it is needed."""
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, arguments[0])
+        item = cgutils.get_item_pointer(context, builder, kind, view, list(arguments[1:]), wraparound=False)
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [byte, number, number, number]), "llvm.prefetch.p0"
+        )
+        builder.call(function, [builder.bitcast(item, byte), number(1), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp), generate
+
+
+@_jit
+def _fetch_row(table, row):
+    """Bring a row near, if the table is so large that it will not be there already."""
+    if table.size > _FAR:
+        for j in range(0, table.shape[1], 16):
+            _prefetch(table, row, j)
 
 
 @_jit
@@ -334,6 +366,7 @@ def _train(
                     else:
                         span[s] = _span(head_pairs, head_starts, pair, len(heads))
             for i in range(k):
+                _fetch_row(entity, negative[g, min(i + 2, k - 1)])
                 for s in range(size):
                     c = negative[g, i]
                     if span[s, 0] < span[s, 1] and _contains(
@@ -398,6 +431,10 @@ def _train_online(norm, entity, relation, head, rel, tail, corrupt_tail, negativ
     d = entity.shape[1]
     zero = entity.dtype.type(0.0)
     for i in range(len(head)):
+        ahead = min(i + 2, len(head) - 1)
+        _fetch_row(entity, head[ahead])
+        _fetch_row(entity, tail[ahead])
+        _fetch_row(entity, negative[ahead])
         h, r, t, n = head[i], rel[i], tail[i], negative[i]
         nh, nt = (h, n) if corrupt_tail[i] else (n, t)
         good = zero

@@ -59,8 +59,11 @@ class Table:
         if self.init == "identity":
             return torch.eye(*self.shape, dtype=dtype).reshape(1, -1).repeat(rows, 1)
         half = math.pi if self.init == "phase" else (bound if self.bound is None else self.bound)
-        unit = torch.rand(rows, self.width, generator=generator, dtype=torch.float64)
-        return ((2 * unit - 1) * half).to(dtype)
+        out = torch.empty(rows, self.width, dtype=dtype)
+        for part in out.split(4096):  # the float64 numbers of a large table at once would be the peak of a run
+            unit = torch.rand(len(part), self.width, generator=generator, dtype=torch.float64)
+            part.copy_((2 * unit - 1) * half)
+        return out
 
 
 class Relations:

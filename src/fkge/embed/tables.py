@@ -128,17 +128,18 @@ class Tables:
                 rows = tensor.new_full((extra, *tensor.shape[1:]), self._fill[key])
             else:
                 rows = self._specs[name].draw(extra, self.bound, generator, self.dtype).to(self.device)
-            self._tensors[key] = torch.cat([tensor, rows])
+            self._tensors[key] = _lengthen(tensor, start + extra)
+            self._tensors[key][start:] = rows
         self._rows[kind] = start + extra
         return range(start, start + extra)
 
     def truncate(self, kind: Kind, rows: int) -> None:
-        """Drop every row from `rows` on."""
+        """Drop every row from `rows` on. Their memory stays, for the next `append`."""
         if not 0 < rows <= self._rows[kind]:
             raise SettingsError(f"cannot truncate {self._rows[kind]} {kind} rows to {rows}")
         for key, tensor in self._tensors.items():
             if key[0] == kind:
-                self._tensors[key] = tensor[:rows].clone()
+                self._tensors[key] = tensor[:rows]
         self._rows[kind] = rows
 
     # -- state beside the rows ---------------------------------------------------------------------
@@ -215,3 +216,14 @@ class Tables:
             self._tensors[key] = saved.to(self.device, tensor.dtype).clone()
         for kind in self._rows:
             self._rows[kind] = len(self[kind])
+
+
+def _lengthen(tensor: Tensor, rows: int) -> Tensor:
+    """`tensor` with `rows` rows, the new ones unset: in place if its memory has room, else moved to more of it."""
+    size = (rows, *tensor.shape[1:])
+    needed = rows * tensor[:1].nbytes
+    if tensor.untyped_storage().nbytes() >= needed:
+        return tensor.as_strided(size, tensor.stride())
+    moved = tensor.new_empty((rows + rows // 8, *tensor.shape[1:]))
+    moved[: len(tensor)] = tensor
+    return moved[:rows]

@@ -51,8 +51,6 @@ def initial_bound(settings: TrainSettings) -> float:
     model = settings.model.lower()
     if model in ("distmult", "complex"):
         return float((3 / settings.dim) ** 0.5) * 0.5
-    if settings.loss == "margin":
-        return float(6 / settings.dim**0.5)
     width = settings.dim if settings.norm == 1 or model == "rotate" else settings.dim**0.5
     return (margin_of(settings) + 2) / width
 
