@@ -133,3 +133,24 @@ def test_bernoulli_corrupts_the_many_side_less() -> None:
         for e in range(200) for b in Batcher(triples, 11, 3, batch=8, negatives=1, corruption="bernoulli").epoch(e)
     ])  # fmt: skip
     assert float(sides.double().mean()) == pytest.approx(1 / 11, abs=0.03)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), share=st.integers(2, 6), pure=st.booleans())
+def test_false_negatives_among_shared_ones_are_all_found(seed: int, share: int, pure: bool) -> None:
+    triples = some_triples(60, 8, 3, seed)
+    known = set(map(tuple, triples.tolist()))
+    found = 0
+    batcher = Batcher(triples, 8, 3, batch=16, negatives=5, share=share, pure=pure, filtered=True, seed=seed)
+    for step in next(iter(batcher.epoch(0))).steps():
+        false = step.false_negatives()
+        assert false is not None
+        for g in range(len(step.head)):
+            for s in range(share):
+                h, r, t = int(step.head[g, s]), int(step.relation[g, s]), int(step.tail[g, s])
+                for n, flag in zip(step.negative[g].tolist(), false[g, s].tolist(), strict=True):
+                    assert flag == (((h, r, n) if step.corrupt_tail[g, s] else (n, r, t)) in known)
+                    found += flag
+    assert found > 0
+    unfiltered = Batcher(triples, 8, 3, batch=16, negatives=5, share=share)
+    assert next(iter(unfiltered.epoch(0))).false_negatives() is None

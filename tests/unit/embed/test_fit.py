@@ -156,3 +156,17 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         load_checkpoint(path, trainer_of(dim=7))
     with pytest.raises(RunError, match="does not fit this run"):
         load_checkpoint(path, trainer_of(model="TransH"))
+
+
+def test_a_linear_schedule_ends_at_its_share() -> None:
+    trainer, memory = trainer_of(epochs=5, schedule="linear", decay=0.2, lr=0.1, patience=1), Memory()
+    fit(trainer, memory)
+    rates = [fields["lr"] for name, fields in memory.events if name == "epoch"]
+    assert rates == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
+
+
+def test_a_linear_schedule_does_not_heed_validation() -> None:
+    trainer, memory = trainer_of(epochs=3, schedule="linear", decay=0.5, lr=0.1, patience=0), Memory()
+    fit(trainer, memory, validate=lambda: 0.0)
+    rates = [fields["lr"] for name, fields in memory.events if name == "epoch"]
+    assert rates == pytest.approx([0.1, 0.075, 0.05])

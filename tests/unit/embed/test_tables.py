@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.conftest import random_graph
 
-from fkge.embed import MODELS, Tables, Trainer, make_tables
+from fkge.embed import MODELS, Tables, Trainer, make_tables, model_class
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
 
@@ -155,3 +155,22 @@ def test_owners_with_other_dimensions_live_side_by_side() -> None:
     bridge = torch.linalg.qr(torch.randn(7, 4))[0]
     small.replace("entity", torch.arange(5), large.read("entity", torch.arange(5)) @ bridge)
     assert small["entity"].isfinite().all()
+
+
+def test_a_second_graft_finds_the_room_of_the_first() -> None:
+    tables, trainer = trained()
+    for turn in range(3):
+        before = copy_of(tables)
+        address = tables["entity"].data_ptr()
+        trainer.graft(torch.randn(4, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 43]]))
+        assert turn == 0 or tables["entity"].data_ptr() == address
+        assert tables.state("entity", "steps", columns=False)[40:].sum() == 0
+        trainer.ungraft()
+        assert same(copy_of(tables), before)
+
+
+def test_large_tables_are_drawn_in_parts_but_as_one() -> None:
+    spec = model_class("TransE")(3).tables()["entity"]
+    drawn = spec.draw(9000, 0.5, torch.Generator().manual_seed(4), torch.float64)
+    whole = torch.rand(9000, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    assert torch.equal(drawn, (2 * whole - 1) * 0.5)
