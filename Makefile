@@ -35,7 +35,7 @@ help:  ## Show this list
 
 demo: .venv/demo  ## Train a model on a real graph, score it, and ask it something
 	rm -rf runs/demo
-	$(BIN)/fkge train pykeen:umls --config recipes/complex.toml --out runs/demo
+	$(BIN)/fkge train pykeen:umls --model RotatE --set epochs=100 --out runs/demo
 	$(BIN)/fkge predict runs/demo --head virus --relation causes
 	$(BIN)/fkge neighbors runs/demo bacterium --top 5
 
@@ -43,7 +43,7 @@ test: .venv/test  ## Run the tests (minutes)
 	$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
 
 test-long: .venv/test  ## Run the tests that take longer
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 2
 
 check: .venv/check  ## Lint, types, layers
 	$(BIN)/ruff check .

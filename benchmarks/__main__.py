@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--only", metavar="SECTIONS", help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--graphs", default="fb,geo", metavar="GRAPHS", help="what to train on: fb, geo or both")
     parser.add_argument("--json", type=Path, metavar="FILE", help="store all figures and the machine's description")
     parser.add_argument("--fb", type=Path, default=ROOT.parent / "shared/data/fb15k237", help="folder of FB15k-237")
     parser.add_argument("--load-triples", type=int, default=5_000_000, metavar="N", help="size of the file to load")
@@ -50,6 +51,10 @@ def main() -> None:
     chosen = arguments.only.split(",") if arguments.only else list(SECTIONS)
     if unknown := sorted(set(chosen) - set(SECTIONS)):
         parser.error(f"--only: there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+
+    graphs = tuple(arguments.graphs.split(","))
+    if unknown := sorted(set(graphs) - {"fb", "geo"}):
+        parser.error(f"--graphs: there is no graph {', '.join(unknown)}; choose from fb, geo")
 
     report = Report()
     report.figures["machine"] = about = machine()
@@ -59,7 +64,7 @@ def main() -> None:
         report.note("Quick run: everything is small, and the figures mean nothing.")
     report.note("")
     with tempfile.TemporaryDirectory(prefix="fkge-benchmarks-") as work:
-        options = Options(arguments.quick, arguments.fb, arguments.load_triples, Path(work))
+        options = Options(arguments.quick, arguments.fb, arguments.load_triples, Path(work), graphs)
         for name in SECTIONS:
             if name in chosen:
                 SECTIONS[name](options, report)

@@ -80,6 +80,7 @@ class Fkge(Engine):
         settings = TrainSettings(
             model="TransE", dim=dim, norm=1, loss="margin", margin=MARGIN, negatives=1, corruption="uniform",
             optimizer="sgd", lr=self.lr, batch=batch, device="cpu", kernels=self.kernels,
+            share=1, filtered=False,
         )  # fmt: skip
         self._tables = make_tables(settings, data.entities, data.relations)
         initial_entities(self._tables["entity"])

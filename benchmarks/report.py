@@ -24,12 +24,14 @@ class Options:
         fb: folder of FB15k-237.
         load_triples: size of the file to load.
         work: folder for data and compiled kernels, emptied at the end.
+        graphs: what to train on, of fb and geo.
     """
 
     quick: bool
     fb: Path
     load_triples: int
     work: Path
+    graphs: tuple[str, ...] = ("fb", "geo")
 
     @property
     def environment(self) -> dict[str, str]:

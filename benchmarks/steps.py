@@ -35,7 +35,7 @@ def _measure(entities: int, subset: int, batch: int, negatives: int, kernels: bo
     relations = 10
     settings = TrainSettings(
         model="TransE", dim=DIM, norm=1, loss="sigmoid", negatives=negatives, optimizer="adam", batch=batch,
-        device="cpu", kernels=kernels,
+        device="cpu", kernels=kernels, share=1, filtered=False,
     )  # fmt: skip
     tables = make_tables(settings, entities, relations)
     step = make_step(tables, settings)

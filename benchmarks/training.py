@@ -127,9 +127,9 @@ def _as_tables(entity: Any, relation: Any) -> Any:
 
 
 def run(options: Options, report: Report) -> None:
-    """Measure both graphs, print a table for each."""
+    """Measure the graphs, print a table for each."""
     report.figures["training"] = {}
-    for name in ("fb", "geo"):
+    for name in options.graphs:
         path = str(options.work / f"{name}.npz")
         graph = call(
             "data:make", options.environment, name=name, folder=str(options.fb), path=path, quick=options.quick

@@ -98,7 +98,7 @@ class TrainSettings(Settings):
     relation_dim: int | None = Field(
         None, ge=1, description="size of a relation vector, where it may differ (TransR, TransD)"
     )
-    norm: Literal[1, 2] = Field(2, description="distance of the Trans* models: 1 or 2")
+    norm: Literal[1, 2] = Field(1, description="distance of the Trans* models: 1 or 2")
     normalize: bool = Field(False, description="OpenKE's norm flag: compare vectors scaled to unit length")
     init: float | None = Field(
         None,
@@ -132,12 +132,12 @@ class TrainSettings(Settings):
         description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)",
     )
     filtered: bool = Field(
-        False,
+        True,
         description="never learn from a negative that is a training triple: draw another, or skip it if share > 1",
     )
 
     optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")
-    lr: float = Field(0.001, gt=0, description="learning rate")
+    lr: float = Field(0.002, gt=0, description="learning rate")
     schedule: Literal["plateau", "linear"] = Field(
         "plateau",
         description="the learning rate falls at each validation without a better MRR, or linearly over `epochs`",

@@ -44,7 +44,7 @@ def test_no_going_on_with_another_graph_or_other_settings(graph: Graph, tmp_path
     run.check_same(random_graph(), {"dim": 6, "device": "cuda"})
     with pytest.raises(RunError, match="another graph"):
         run.check_same(random_graph(seed=1), {})
-    with pytest.raises(RunError, match=r"lr = 0\.001, not 0\.1"):
+    with pytest.raises(RunError, match=r"lr = 0\.002, not 0\.1"):
         run.check_same(None, {"lr": 0.1})
 
 

@@ -26,7 +26,7 @@ def margin_of(settings: TrainSettings) -> float:
         return settings.margin
     if settings.model.lower() in ("distmult", "complex"):
         return 0.0 if settings.loss == "sigmoid" else 1.0
-    return 9.0 if settings.loss == "sigmoid" else 1.0
+    return 6.0 if settings.loss == "sigmoid" else 1.0
 
 
 def margin_ranking(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
