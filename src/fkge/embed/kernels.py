@@ -341,6 +341,7 @@ def _train(
     scores = np.empty((size, k), entity.dtype)
     d_scores = np.empty((size, k), entity.dtype)
     d_positive = np.empty(size, entity.dtype)
+    moved = np.empty(size, np.bool_)  # whether anything flows back to a positive's query
     # Adam moves a row it meets even when the gradient is zero (its moments decay); the others do not.
     meet_all = optimizer == ADAM
     total = 0.0
@@ -376,6 +377,7 @@ def _train(
                     else:
                         scores[s, i] = _similarity(kind, query, s, entity, c)
             for s in range(size):
+                moved[s] = meet_all
                 if weight[g, s]:
                     value, slope = _loss(margin_loss, margin, temperature, positive[s], scores, s, scale, d_scores)
                     loss += value
@@ -392,6 +394,7 @@ def _train(
                     p, ce = _slot(c, slots_e, touched_e, ce, ge)
                 for s in range(size):
                     if d_scores[s, i] != 0:
+                        moved[s] = True
                         p, ce = _slot(c, slots_e, touched_e, ce, ge)
                         _similarity_backward(kind, query, s, entity, c, scores[s, i], d_scores[s, i], gq, ge, p)
             for s in range(size):
@@ -400,7 +403,7 @@ def _train(
                 r = rel[g, s]
                 fixed = head[g, s] if corrupt_tail[g, s] else tail[g, s]
                 target = tail[g, s] if corrupt_tail[g, s] else head[g, s]
-                if d_positive[s] != 0 or meet_all:
+                if d_positive[s] != 0 or moved[s]:
                     p, ce = _slot(target, slots_e, touched_e, ce, ge)
                     _similarity_backward(kind, query, s, entity, target, positive[s], d_positive[s], gq, ge, p)
                     p, ce = _slot(fixed, slots_e, touched_e, ce, ge)

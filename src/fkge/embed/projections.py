@@ -240,13 +240,15 @@ def _train_projected(
                         scores[s, i] = _similarity(kind, query, s, seen, 2 * size + i)
                 value, slope = _loss(margin_loss, margin, temperature, positive, scores, s, scale, d_scores)
                 loss += value
+                moved = slope != 0
                 for i in range(k):
                     if d_scores[s, i] != 0:
+                        moved = True
                         _meet(2 * size + i, hit, g_seen)
                         _similarity_backward(
                             kind, query, s, seen, 2 * size + i, scores[s, i], d_scores[s, i], gq, g_seen, 2 * size + i
                         )
-                if slope != 0:
+                if moved:
                     _meet(target, hit, g_seen)
                     _meet(fixed, hit, g_seen)
                     _similarity_backward(kind, query, s, seen, target, positive, real(slope), gq, g_seen, target)

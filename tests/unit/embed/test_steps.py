@@ -207,3 +207,18 @@ def test_transr_segments_equal_plain_products(share: int) -> None:
             torch.autograd.grad((plain * weights).sum(), (rows, matrix)), strict=True,
         ):  # fmt: skip
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("model", ["DistMult", "TransH"])
+def test_a_positive_beyond_doubt_does_not_stop_its_negatives(model: str) -> None:
+    """The gradient of a perfect positive underflows to zero; that of its negatives must still reach the query."""
+    moved = []
+    for kernels in (True, False):
+        s = TrainSettings(model=model, optimizer="sgd", kernels=kernels, filtered=False, **{**BASE, "margin": 2000.0})
+        tables = make_tables(s, 40, 5, dtype=torch.float64)
+        trainer = Trainer(tables, TRAIN, s)
+        before = tables["relation"].clone()
+        trainer.run_epoch()
+        moved.append(tables["relation"] - before)
+    assert moved[0].abs().max() > 0
+    torch.testing.assert_close(*moved)
