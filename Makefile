@@ -17,20 +17,12 @@ help:  ## Show this list
 	$(PIP) --editable .
 	touch $@
 
-.venv/demo: .venv/base
-	$(PIP) --editable '.[pykeen]'
-	touch $@
-
-.venv/test: .venv/base
-	$(PIP) --editable '.[test]'
-	touch $@
-
-.venv/check: .venv/base
-	$(PIP) --editable '.[check,test]'
-	touch $@
-
-.venv/bench: .venv/base
-	$(PIP) --editable '.[bench]'
+extras.demo := pykeen
+extras.test := test
+extras.check := check,test
+extras.bench := bench
+.venv/%: .venv/base
+	$(PIP) --editable '.[$(extras.$*)]'
 	touch $@
 
 demo: .venv/demo  ## Train a model on a real graph, score it, and ask it something
