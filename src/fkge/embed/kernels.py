@@ -299,6 +299,8 @@ def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr
     real = table.dtype.type
     one = real(1.0)
     for s in range(count):
+        ahead = touched[min(s + 2, count - 1)]
+        _fetch_row(table, ahead)
         row = touched[s]
         slots[row] = -1
         if optimizer == SGD:
@@ -310,6 +312,8 @@ def _optimize(optimizer, table, a, b, steps, touched, count, slots, gradient, lr
                 a[row, j] += g * g
                 table[row, j] -= lr * g / (math.sqrt(a[row, j]) + eps)
         else:
+            _fetch_row(a, ahead)
+            _fetch_row(b, ahead)
             steps[row] += 1
             rate = real(lr / (1 - beta1 ** steps[row]))
             root = real(1 / math.sqrt(1 - beta2 ** steps[row]))
@@ -355,7 +359,11 @@ def _train(
         loss = 0.0
         ce = cr = 0
         for g in range(first, last):
+            ahead = min(g + 2, last - 1)
+            _fetch_row(entity, negative[ahead, 0])
             for s in range(size):
+                _fetch_row(entity, head[ahead, s])
+                _fetch_row(entity, tail[ahead, s])
                 fixed = head[g, s] if corrupt_tail[g, s] else tail[g, s]
                 target = tail[g, s] if corrupt_tail[g, s] else head[g, s]
                 _query(kind, entity, fixed, relation, rel[g, s], corrupt_tail[g, s], query, s)
