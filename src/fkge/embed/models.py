@@ -104,6 +104,14 @@ class Model(ABC):
     comparison: Comparison = "own"
     """Ranking has fast ways for all but ``own``, which needs `similarity` to be written out."""
 
+    def __init_subclass__(cls) -> None:
+        """A kernel computes one class, not what is made of it; and a new `similarity` is no known comparison."""
+        super().__init_subclass__()
+        if "kernel" not in cls.__dict__:
+            cls.kernel = None
+        if "similarity" in cls.__dict__ and "comparison" not in cls.__dict__:
+            cls.comparison = "own"
+
     def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
         if dim < 1 or (relation_dim is not None and relation_dim < 1):
             raise SettingsError(f"dim and relation_dim must be at least 1, got {dim} and {relation_dim}")
@@ -175,9 +183,14 @@ def _length(x: Tensor, dim: int) -> Tensor:
 class Translation(Model):
     """Shared by the Trans* family: −‖h' + r − t'‖."""
 
+    comparison: Comparison = "l1"
+
     def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
         super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
-        self.comparison = "l1" if norm == 1 else "l2"
+        if norm == 2 and self.comparison == "l1":
+            self.comparison = "l2"
+        if normalize:
+            self.kernel = None
 
     @property
     def width(self) -> int:
@@ -201,14 +214,16 @@ class TransE(Translation):
     """Bordes et al. 2013: −‖h + r − t‖."""
 
     name = "TransE"
+    kernel: str | None = "l1"
+
+    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
+        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
+        if norm == 2 and self.kernel == "l1":
+            self.kernel = "l2"
 
     @property
     def rotation_invariant(self) -> bool:
         return self.norm == 2
-
-    @property
-    def kernel(self) -> str | None:  # type: ignore[override]
-        return None if self.normalize else f"l{self.norm}"
 
     def tables(self) -> dict[str, Table]:
         return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
@@ -221,6 +236,7 @@ class TransH(Translation):
     """Wang et al. 2014: entities are projected on the relation's hyperplane with normal w."""
 
     name = "TransH"
+    kernel = "transh"
     projects = True
 
     def tables(self) -> dict[str, Table]:
@@ -235,15 +251,12 @@ class TransH(Translation):
         w = F.normalize(relations["normal"], dim=-1)
         return self.unit(e - (e * w).sum(-1, keepdim=True) * w)
 
-    @property
-    def kernel(self) -> str | None:  # type: ignore[override]
-        return None if self.normalize else "transh"
-
 
 class TransR(Translation):
     """Lin et al. 2015: e' = e M_r, starting from the identity as OpenKE does."""
 
     name = "TransR"
+    kernel = "transr"
     projects = True
 
     def tables(self) -> dict[str, Table]:
@@ -269,10 +282,6 @@ class TransR(Translation):
         rows = e.reshape(-1, self.dim)
         out: Tensor = _SegmentMatmul.apply(rows, matrices, lengths)  # type: ignore[no-untyped-call]
         return self.unit(out.reshape(*e.shape[:-1], self.relation_dim))
-
-    @property
-    def kernel(self) -> str | None:  # type: ignore[override]
-        return None if self.normalize else "transr"
 
 
 class _SegmentMatmul(torch.autograd.Function):
@@ -304,6 +313,13 @@ class TransD(Translation):
     """Ji et al. 2015: e' = e + (e_p · e) r_p, always scaled to unit length as in OpenKE."""
 
     name = "TransD"
+    kernel: str | None = "transd"
+
+    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
+        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
+        if self.relation_dim != dim:
+            self.kernel = None
+
     projects = True
 
     def tables(self) -> dict[str, Table]:
@@ -319,10 +335,6 @@ class TransD(Translation):
         along = (e * entities["entity_transfer"]).sum(-1, keepdim=True)
         resized = F.pad(e, (0, self.relation_dim - self.dim))  # a negative pad narrows
         return F.normalize(resized + along * relations["relation_transfer"], dim=-1)
-
-    @property
-    def kernel(self) -> str | None:  # type: ignore[override]
-        return None if self.normalize or self.relation_dim != self.dim else "transd"
 
 
 class DistMult(Model):

@@ -11,7 +11,7 @@ from tests.conftest import random_graph
 from fkge.embed import MODELS, Trainer, make_tables
 from fkge.embed.batches import Batch, Batcher
 from fkge.embed.losses import loss_per_positive, margin_of
-from fkge.embed.models import Relations
+from fkge.embed.models import Relations, TransE
 from fkge.embed.steps import AutogradStep, make_step
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
@@ -222,3 +222,18 @@ def test_a_positive_beyond_doubt_does_not_stop_its_negatives(model: str) -> None
         moved.append(tables["relation"] - before)
     assert moved[0].abs().max() > 0
     torch.testing.assert_close(*moved)
+
+
+def test_a_model_made_of_another_does_not_inherit_its_kernel() -> None:
+    class Scaled(TransE):
+        def project(self, entities: Any, relations: Relations) -> torch.Tensor:
+            return 2 * entities["entity"]
+
+    class Measured(TransE):
+        def similarity(self, query: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+            return -torch.cdist(query, candidates, p=3.0)
+
+    s = TrainSettings(**BASE)
+    assert type(make_step(Tables(Scaled(6), 4, 2), s)) is AutogradStep
+    assert Scaled(6, norm=2).comparison == "l2"
+    assert (Measured(6).kernel, Measured(6, norm=2).comparison) == (None, "own")
