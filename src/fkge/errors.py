@@ -4,6 +4,7 @@
     ├── GraphError            an input graph cannot be read as it stands
     ├── SettingsError         a setting is unknown or out of range
     ├── RunError              a run folder is missing, foreign, or damaged
+    ├── PeerError             what a peer sent cannot be used
     └── UnknownLabelError     an entity, relation or model name that is not there
 
 Anything else that escapes is a bug.
@@ -38,6 +39,10 @@ class SettingsError(FkgeError):
 
 class RunError(FkgeError):
     """A run folder is missing, foreign, or damaged."""
+
+
+class PeerError(FkgeError):
+    """What a peer sent cannot be used. Whoever raises it is as it was before the message came."""
 
 
 class UnknownLabelError(FkgeError):

@@ -21,11 +21,21 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @classmethod
+    def sections(cls) -> dict[str, type[Settings]]:
+        """The fields that are settings of their own: a ``[table]`` in TOML, ``table.key=value`` in a text."""
+        kinds = {key: field.annotation for key, field in cls.model_fields.items()}
+        return {key: kind for key, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Settings)}
+
+    @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "settings") -> Self:
         """Validated settings, or one `SettingsError` that names the key and its nearest neighbours."""
+        values = dict(values)
         for key in values:
             if key not in cls.model_fields:
                 raise SettingsError(f"{source}: unknown key {key!r}{did_you_mean(key, cls.model_fields)}")
+        for key, section in cls.sections().items():
+            if isinstance(values.get(key), Mapping):
+                values[key] = section.build(values[key], f"{source}: [{key}]")
         try:
             return cls(**values)
         except ValidationError as error:
@@ -44,22 +54,36 @@ class Settings(BaseModel):
             values.update(read_toml(path))
             cls.build(values, str(path))
         for text in overrides:
-            key, equals, value = text.partition("=")
+            name, equals, value = text.partition("=")
             if not equals:
                 raise SettingsError(f"--set {text}: expected key=value")
-            values[key.strip()] = _literal(value.strip())
-            cls.build({key.strip(): None} if key.strip() not in cls.model_fields else {}, "--set")
+            section, dot, key = name.strip().rpartition(".")
+            if section and section not in cls.sections():
+                raise SettingsError(
+                    f"--set {text}: there is no section {section!r}{did_you_mean(section, cls.sections())}"
+                )
+            owner = cls.sections()[section] if dot else cls
+            if key not in owner.model_fields:
+                raise SettingsError(f"--set: unknown key {key!r}{did_you_mean(key, owner.model_fields)}")
+            place = values.setdefault(section, {}) if dot else values
+            place[key] = _literal(value.strip())
         values.update({key: value for key, value in given.items() if value is not None})
         return cls.build(values, "settings")
 
     def to_toml(self) -> str:
         """All settings as a TOML file, each with its meaning above it."""
         lines = []
+        sections = type(self).sections()
         for key, field in type(self).model_fields.items():
             value = getattr(self, key)
+            if key in sections:
+                continue
             lines.append(f"# {field.description}")
             lines.append(f"# {key} = (none)" if value is None else f"{key} = {_toml(value)}")
-        return "\n".join(lines) + "\n"
+        text = "\n".join(lines) + "\n"
+        for key in sections:
+            text += f"\n# {type(self).model_fields[key].description}\n[{key}]\n{getattr(self, key).to_toml()}"
+        return text
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -87,6 +111,8 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
     return repr(value)
 
 

@@ -2,8 +2,10 @@
 
 from fkge.embed.checkpoint import load_checkpoint as load_checkpoint
 from fkge.embed.checkpoint import load_model as load_model
+from fkge.embed.checkpoint import load_tensors as load_tensors
 from fkge.embed.checkpoint import save_checkpoint as save_checkpoint
 from fkge.embed.checkpoint import save_model as save_model
+from fkge.embed.checkpoint import save_tensors as save_tensors
 from fkge.embed.fit import FitState as FitState
 from fkge.embed.fit import fit as fit
 from fkge.embed.models import MODELS as MODELS
@@ -15,6 +17,7 @@ from fkge.embed.tables import Snapshot as Snapshot
 from fkge.embed.tables import Tables as Tables
 from fkge.embed.trainer import Graft as Graft
 from fkge.embed.trainer import Trainer as Trainer
+from fkge.embed.trainer import initial_bound as initial_bound
 from fkge.embed.trainer import make_model as make_model
 from fkge.embed.trainer import make_tables as make_tables
 from fkge.embed.trainer import resolve_device as resolve_device

@@ -25,12 +25,12 @@ _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
 
 def save_model(path: Path, tables: Tables, settings: TrainSettings) -> None:
     """Write the tables, with all that is needed to make them again."""
-    _save(path, _MODEL, tables.export(state=False), {"settings": settings.model_dump()})
+    save_tensors(path, _MODEL, tables.export(state=False), {"settings": settings.model_dump()})
 
 
 def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]:
     """Tables and settings from `save_model`."""
-    tensors, about = _load(path, _MODEL)
+    tensors, about = load_tensors(path, _MODEL)
     try:
         settings = TrainSettings.build({**about["settings"], "device": device}, str(path))
         entities, relations = len(tensors["entity/entity"]), len(tensors["relation/relation"])
@@ -44,12 +44,12 @@ def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]
 def save_checkpoint(path: Path, trainer: Trainer, about: Mapping[str, Any]) -> None:
     """Write the whole state of a training, and whatever its keeper wants to find again."""
     state = {"trainer": trainer.position(), "about": dict(about)}
-    _save(path, _CHECKPOINT, trainer.tables.export(state=True), state)
+    save_tensors(path, _CHECKPOINT, trainer.tables.export(state=True), state)
 
 
 def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
     """Put `trainer` where `save_checkpoint` found it; return the keeper's own."""
-    tensors, state = _load(path, _CHECKPOINT)
+    tensors, state = load_tensors(path, _CHECKPOINT)
     try:
         trainer.tables.load(tensors)
         trainer.move_to(state["trainer"])
@@ -59,7 +59,8 @@ def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
     return about
 
 
-def _save(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Write named tensors and a JSON-able state as one file of this `kind`, in one step."""
     temporary = path.with_name(path.name + ".part")
     # One string, with sorted keys: safetensors orders metadata at random, and files should repeat to the bit.
     metadata = {"fkge": json.dumps({"format": kind, **state}, sort_keys=True)}
@@ -69,7 +70,8 @@ def _save(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[s
     temporary.replace(path)
 
 
-def _load(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `save_tensors` wrote; a file of another kind is refused."""
     try:
         with safe_open(path, framework="pt") as f:
             state = json.loads((f.metadata() or {}).get("fkge", "{}"))

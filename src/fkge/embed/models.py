@@ -45,6 +45,8 @@ class Table:
         bound: half-width of the uniform distribution; None stands for the run's setting.
         shape: rows and columns of an ``identity`` matrix.
         rate: factor on the learning rate.
+        turns: what becomes of it when the entities' space is turned by W: a ``vector`` x of that space becomes x W,
+            a ``matrix`` M from that space WᵀM, and what is ``elsewhere`` stays.
     """
 
     kind: Kind
@@ -53,6 +55,7 @@ class Table:
     bound: float | None = None
     shape: tuple[int, int] = (0, 0)
     rate: float = 1.0
+    turns: Literal["vector", "matrix", "elsewhere"] = "vector"
 
     def draw(self, rows: int, bound: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """`rows` fresh rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike."""
@@ -64,6 +67,23 @@ class Table:
             unit = torch.rand(len(part), self.width, generator=generator, dtype=torch.float64)
             part.copy_((2 * unit - 1) * half)
         return out
+
+    def turned(self, rows: Tensor, w: Tensor) -> Tensor:
+        """`rows` (n, width) as they stand in a space turned by `w`."""
+        if self.turns == "elsewhere":
+            return rows
+        if self.turns == "vector":
+            return rows @ w
+        return (w.T @ rows.reshape(-1, *self.shape)).reshape(rows.shape)
+
+    def levelled(self, rows: Tensor) -> Tensor:
+        """`rows` (n, width) with the mean along what `turned` mixes in place of each number: a turn keeps it."""
+        if self.turns == "elsewhere":
+            return rows
+        if self.turns == "vector":
+            return rows.mean(1, keepdim=True).expand_as(rows)
+        matrices = rows.reshape(-1, *self.shape)
+        return matrices.mean(1, keepdim=True).expand_as(matrices).reshape(rows.shape)
 
 
 class Relations:
@@ -103,12 +123,19 @@ class Model(ABC):
     """The closed-form CPU kernel that computes this model, if there is one (see `kernels`)."""
     comparison: Comparison = "own"
     """Ranking has fast ways for all but ``own``, which needs `similarity` to be written out."""
+    turns: ClassVar[bool] = False
+    """Whether the space of entities can be turned, under a distance that allows it (see `fixed_by`)."""
 
     def __init_subclass__(cls) -> None:
-        """A kernel computes one class, not what is made of it; and a new `similarity` is no known comparison."""
+        """What holds of one class need not hold of what is made of it.
+
+        A kernel computes one class; a new `similarity` is no known comparison; a new formula may know its axes.
+        """
         super().__init_subclass__()
         if "kernel" not in cls.__dict__:
             cls.kernel = None
+        if "turns" not in cls.__dict__:
+            cls.turns = False
         if "similarity" in cls.__dict__ and "comparison" not in cls.__dict__:
             cls.comparison = "own"
 
@@ -147,8 +174,12 @@ class Model(ABC):
 
     @property
     def rotation_invariant(self) -> bool:
-        """Whether all vectors of all tables may be rotated together without changing a score."""
-        return False
+        """Whether all tables may be rotated together without changing a score, as `Tables.rotate` does."""
+        return self.fixed_by() is None
+
+    def fixed_by(self) -> str | None:
+        """What ties entity vectors to their axes, for people; None if nothing does and the space can be turned."""
+        return None if self.turns else "its scores compare coordinate with coordinate"
 
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
         """All pairs: query (..., s, p) and candidates (..., k, p) to scores (..., s, k)."""
@@ -203,6 +234,11 @@ class Translation(Model):
     def unit(self, e: Tensor) -> Tensor:
         return F.normalize(e, dim=-1) if self.normalize else e
 
+    def fixed_by(self) -> str | None:
+        if self.turns and self.comparison != "l2":
+            return "its L1 distance depends on the axes (train it with norm=2)"
+        return super().fixed_by()
+
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
         return head + self.relation(relations)
 
@@ -215,15 +251,12 @@ class TransE(Translation):
 
     name = "TransE"
     kernel: str | None = "l1"
+    turns = True
 
     def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
         super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
         if norm == 2 and self.kernel == "l1":
             self.kernel = "l2"
-
-    @property
-    def rotation_invariant(self) -> bool:
-        return self.norm == 2
 
     def tables(self) -> dict[str, Table]:
         return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
@@ -238,6 +271,7 @@ class TransH(Translation):
     name = "TransH"
     kernel = "transh"
     projects = True
+    turns = True
 
     def tables(self) -> dict[str, Table]:
         return {
@@ -258,6 +292,11 @@ class TransR(Translation):
     name = "TransR"
     kernel = "transr"
     projects = True
+    turns = True
+
+    def fixed_by(self) -> str | None:
+        """Distances are taken in the relations' space, which stays: entities turn under either norm."""
+        return Model.fixed_by(self)
 
     def tables(self) -> dict[str, Table]:
         shape = (self.dim, self.relation_dim)
@@ -266,8 +305,10 @@ class TransR(Translation):
         rate = 1 / self.dim
         return {
             "entity": Table("entity", self.dim),
-            "relation": Table("relation", self.relation_dim),
-            "matrix": Table("relation", self.dim * self.relation_dim, init="identity", shape=shape, rate=rate),
+            "relation": Table("relation", self.relation_dim, turns="elsewhere"),
+            "matrix": Table(
+                "relation", self.dim * self.relation_dim, init="identity", shape=shape, rate=rate, turns="matrix"
+            ),
         }
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
@@ -321,6 +362,12 @@ class TransD(Translation):
             self.kernel = None
 
     projects = True
+    turns = True
+
+    def fixed_by(self) -> str | None:
+        if self.relation_dim != self.dim:
+            return f"it cuts or pads entities from dim={self.dim} to relation_dim={self.relation_dim} by coordinate"
+        return super().fixed_by()
 
     def tables(self) -> dict[str, Table]:
         return {

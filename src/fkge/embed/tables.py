@@ -26,7 +26,7 @@ class Snapshot:
 class Tables:
     """Parameters and per-row state of a model on one device.
 
-    This is the interface the federation uses: `read`, `replace`, `append`, `truncate`, `snapshot`, `restore`.
+    This is the interface the federation uses: `read`, `replace`, `append`, `truncate`, `rotate`, `snapshot`, `restore`.
 
     Args:
         model: says which tables there are.
@@ -95,8 +95,8 @@ class Tables:
         """A copy of the vectors of `ids`, (n, width)."""
         return self[kind][ids.to(self.device)]
 
-    def replace(self, kind: Kind, ids: Tensor, vectors: Tensor) -> None:
-        """Put `vectors` (n, width) in place of those of `ids`; their optimiser state starts afresh."""
+    def replace(self, kind: Kind, ids: Tensor, vectors: Tensor, *, keep_state: bool = False) -> None:
+        """Put `vectors` (n, width) in place of those of `ids`; their optimiser state starts afresh, or stays."""
         table = self[kind]
         if vectors.shape != (len(ids), table.shape[1]):
             raise SettingsError(
@@ -104,6 +104,8 @@ class Tables:
             )
         ids = ids.to(self.device)
         table[ids] = vectors.to(self.device, self.dtype)
+        if keep_state:
+            return
         for (state_kind, name), fill in self._fill.items():
             if state_kind == kind:
                 self._tensors[state_kind, name][ids] = fill
@@ -142,6 +144,40 @@ class Tables:
                 self._tensors[key] = tensor[:rows]
         self._rows[kind] = rows
 
+    @torch.no_grad()
+    def rotate(self, w: Tensor) -> None:
+        """Turn the whole space by `w`, so that entity e becomes e W and no score changes.
+
+        Every table follows (`Table.turns`). Of the state beside the rows, Adam's mean is linear in the gradients
+        and turns with them. Sums of squares cannot be turned without the gradients they were made of: each number
+        becomes the mean over the coordinates that were mixed, which a turn leaves as it is. So step sizes keep
+        their scale and lose what they knew of single coordinates. The regularisation Σ|x|³ is not invariant.
+
+        Args:
+            w: (width, width) orthogonal; the work is done in float64.
+
+        Raises:
+            SettingsError: the model's scores would change, or `w` is not orthogonal. Nothing was changed.
+        """
+        obstacle = self.model.fixed_by()
+        if obstacle is not None:
+            raise SettingsError(f"{self.model.name} cannot be rotated: {obstacle}")
+        width = self.width("entity")
+        if w.shape != (width, width):
+            raise SettingsError(f"rotate needs a matrix of shape {(width, width)}, got {tuple(w.shape)}")
+        w = w.to(self.device, torch.float64)
+        error = (w.T @ w - torch.eye(width, dtype=w.dtype, device=w.device)).abs().max()
+        if not float(error) < 1e-4:
+            raise SettingsError(f"rotate needs an orthogonal matrix; WᵀW is off the identity by {float(error):.2g}")
+        for (_, name), tensor in self._tensors.items():
+            table, _, slot = name.partition(".")
+            spec = self._specs[table]
+            if spec.turns == "elsewhere" or tensor.ndim == 1:  # a count per row knows no coordinates
+                continue
+            for rows in tensor.split(max(1, (1 << 20) // tensor.shape[1])):  # float64 copies stay small
+                wide = rows.to(torch.float64)
+                rows.copy_(spec.turned(wide, w) if slot in ("", "mean") else spec.levelled(wide))
+
     # -- state beside the rows ---------------------------------------------------------------------
 
     def state(self, table: str, slot: str, *, columns: bool = True, fill: float = 0.0) -> Tensor:
@@ -154,6 +190,10 @@ class Tables:
             self._tensors[key] = like.new_full(shape, fill)
             self._fill[key] = fill
         return self._tensors[key]
+
+    def has_state(self, table: str, slot: str) -> bool:
+        """Whether `state` was made."""
+        return (self._specs[table].kind, f"{table}.{slot}") in self._tensors
 
     def forget_state(self) -> None:
         """Start every optimiser state afresh."""

@@ -17,3 +17,7 @@ from fkge.evaluate.ranking import Ranks as Ranks
 from fkge.evaluate.ranking import metrics as metrics
 from fkge.evaluate.ranking import rank as rank
 from fkge.evaluate.scoring import score_triples as score_triples
+from fkge.evaluate.significance import Difference as Difference
+from fkge.evaluate.significance import Interval as Interval
+from fkge.evaluate.significance import mean_interval as mean_interval
+from fkge.evaluate.significance import paired_bootstrap as paired_bootstrap

@@ -71,10 +71,10 @@ def test_public_surface():
     exported = {name for name in vars(fkge.evaluate) if not name.startswith("_")}
     modules = {
         "categories", "classification", "counting", "evaluation", "geometry", "kernels", "known", "queries",
-        "ranking", "scoring",
+        "ranking", "scoring", "significance",
     }  # fmt: skip
     assert exported - modules == {
-        "CATEGORIES", "Classification", "Known", "Neighbor", "Prediction", "Ranks", "TypeConstraint", "classify",
-        "evaluate", "fit_thresholds", "metrics", "metrics_by_category", "neighbors", "predict", "rank",
-        "relation_categories", "score_triples",
+        "CATEGORIES", "Classification", "Difference", "Interval", "Known", "Neighbor", "Prediction", "Ranks",
+        "TypeConstraint", "classify", "evaluate", "fit_thresholds", "mean_interval", "metrics", "metrics_by_category",
+        "neighbors", "paired_bootstrap", "predict", "rank", "relation_categories", "score_triples",
     }  # fmt: skip

@@ -1,0 +1,85 @@
+"""Which held-out facts of an owner does a partner train on?
+
+What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
+is what it learned by the company. The two are to be measured, and decided on, apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.align.links import Common, Ids, Kind, Pairs
+from fkge.errors import SettingsError
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph
+
+Mask = npt.NDArray[np.bool_]
+
+
+def translation(own: Common, partner: Common, kind: Kind, rows: int) -> Ids:
+    """(rows,) for each of an owner's rows the partner's id of the same thing, −1 where there is none."""
+    if len(own.ids(kind)) != len(partner.ids(kind)):
+        raise SettingsError(
+            f"{len(own.ids(kind))} aligned {kind} rows here and {len(partner.ids(kind))} at the partner: "
+            "these are not two sides of one alignment"
+        )
+    out = np.full(rows, -1, np.int64)
+    out[own.ids(kind)] = partner.ids(kind)
+    return out
+
+
+def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, partner_train: npt.NDArray[Any]) -> Mask:
+    """Which triples stand, translated, in the partner's training set.
+
+    Args:
+        triples: (k, 3) head, relation, tail in the owner's ids.
+        entities, relations: the partner's id of each of the owner's, −1 for none; see `translation`.
+        partner_train: (n, 3) in the partner's ids.
+
+    Returns:
+        (k,) bool. A triple with a part that does not translate is not held: that is all the alignment can say.
+    """
+    here = np.asarray(triples, np.int64).reshape(-1, 3)
+    there = np.asarray(partner_train, np.int64).reshape(-1, 3)
+    moved = np.stack([entities[here[:, HEAD]], relations[here[:, RELATION]], entities[here[:, TAIL]]], axis=1)
+    whole = (moved >= 0).all(axis=1)
+    # One number per triple; ids are below 2³¹ and relations few, so that it fits 64 bits on any graph met so far.
+    heads, kinds, tails = np.maximum(moved.max(axis=0, initial=0), there.max(axis=0, initial=0)).tolist()
+    if (heads + 1) * (kinds + 1) * (tails + 1) > np.iinfo(np.int64).max:
+        raise SettingsError("these graphs are too large to compare: heads × relations × tails exceeds 2⁶³")
+
+    def key(t: Ids) -> Ids:
+        keys: Ids = (t[:, HEAD] * (kinds + 1) + t[:, RELATION]) * (tails + 1) + t[:, TAIL]
+        return keys
+
+    held: Mask = whole & np.isin(key(moved), key(there))
+    return held
+
+
+def held_splits(owner: str, graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, Mask]:
+    """Which held-out triples of `owner` stand in the training set of some partner.
+
+    Partners that are not aligned directly with the owner do not count.
+
+    Args:
+        owner: a name in `graphs`.
+        graphs: every owner's.
+        pairs: their alignments.
+
+    Returns:
+        For every split but ``train`` (triples,) bool.
+    """
+    own = graphs[owner]
+    held = {name: np.zeros(len(triples), np.bool_) for name, triples in own.splits.items() if name != "train"}
+    for names, sides in pairs.items():
+        if owner not in names:
+            continue
+        here, there = (0, 1) if names[0] == owner else (1, 0)
+        entities = translation(sides[here], sides[there], "entity", len(own.entities))
+        relations = translation(sides[here], sides[there], "relation", len(own.relations))
+        for name, mask in held.items():
+            mask |= held_by_partner(own.splits[name], entities, relations, graphs[names[there]].train)
+    return held

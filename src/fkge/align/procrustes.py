@@ -1,0 +1,55 @@
+"""Turning one vector space onto another, given rows that stand for the same things."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fkge.errors import SettingsError
+
+
+def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The orthogonal W that brings the rows of x nearest to those of y: argmin Σ wᵢ ‖xᵢ W − yᵢ‖².
+
+    Directions that the rows say nothing about (fewer rows than dimensions, at the extreme none) are turned as
+    little as possible: there W is as near to the identity as orthogonality leaves it. An arbitrary choice, such as
+    that of the decomposition, would scramble whatever else lives in the space.
+
+    Args:
+        x: (n, dx), of any float type; the work is done in float64.
+        y: (n, dy); may have another width.
+        weights: (n,) ≥ 0; how much a row counts, 1 if None.
+
+    Returns:
+        (dx, dy) in the type and on the device of x: orthogonal if dx = dy, with orthonormal rows if dx < dy. With
+        dx > dy it has orthonormal columns, and its transpose is the best fit of y into the space of x (that the
+        other way round has no closed form).
+    """
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
+        raise SettingsError(f"procrustes needs rows that belong together, got {tuple(x.shape)} and {tuple(y.shape)}")
+    left, right = x.to(torch.float64), y.to(x.device, torch.float64)
+    if weights is not None:
+        if weights.shape != (len(x),) or bool((weights < 0).any()):
+            raise SettingsError(f"procrustes needs {len(x)} weights, none of them negative")
+        right = right * weights.to(x.device, torch.float64)[:, None]
+    product = left.T @ right
+    if not bool(product.isfinite().all()):
+        raise SettingsError("procrustes met numbers that are not finite; has a model diverged?")
+    u, size, vt = torch.linalg.svd(product)
+    known = int((size > size[0] * max(product.shape) * torch.finfo(torch.float64).eps).sum())
+    w = u[:, :known] @ vt[:known]
+    if known < len(size):
+        u, v = u[:, known:], vt[known:].T
+        a, _, b = torch.linalg.svd(u.T @ torch.eye(*product.shape, dtype=u.dtype, device=u.device) @ v,
+                                   full_matrices=False)  # fmt: skip
+        w = w + u @ a @ b @ v.T
+    out: Tensor = w.to(x.dtype)
+    return out
+
+
+def random_rotation(dim: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
+    """An orthogonal (dim, dim) matrix, all equally likely (Haar), those that mirror the space included."""
+    q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))
+    # QR leaves the signs to the routine; with those of r's diagonal the distribution is uniform.
+    out: Tensor = (q * r.diagonal().sgn()).to(dtype)
+    return out

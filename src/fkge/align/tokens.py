@@ -1,0 +1,146 @@
+"""Starting together: owners that align before training begin aligned rows from the same vectors, without a server.
+
+Every row gets a token, at first a hash of its own label. Each pair of owners exchanges the tokens of its common rows
+and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any chain of
+owners, carry one token, and a row's first vector is a function of (seed, token). So do rows that are not linked but
+have the same label at two owners: their tokens were equal from the first.
+
+What this tells a peer, beyond which rows it shares with the sender:
+
+- A token that neither of the two labels gives says that some third owner has the thing too, and the round it came in
+  says how many hands away. It does not say who.
+- It is a hash of that owner's label under a public name, so whoever can list candidate labels can find the label.
+  Owners whose labels are secret must not take part under their labels.
+- Two common rows that come to carry one token are linked somewhere else, though not between these two.
+
+Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
+chose, or all from one; the harm ends with training. It learns nothing by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.align.links import KINDS, Common, Kind, Pairs
+from fkge.errors import SettingsError
+from fkge.graph.graph import Graph
+
+TokenArray: TypeAlias = npt.NDArray[np.uint64]
+
+
+class Tokens:
+    """The tokens of one owner's rows.
+
+    Args:
+        graph: whose labels give the first tokens.
+        federation: a name that all owners agreed on; in another federation the same thing has another token.
+    """
+
+    def __init__(self, graph: Graph, federation: str) -> None:
+        self._tokens: dict[Kind, TokenArray] = {
+            "entity": _hashes(graph.entities, "entity", federation),
+            "relation": _hashes(graph.relations, "relation", federation),
+        }
+
+    @classmethod
+    def restore(cls, tokens: Mapping[Kind, TokenArray]) -> Tokens:
+        """Tokens that were kept, by kind, as `__getitem__` gave them."""
+        out = cls.__new__(cls)
+        out._tokens = {kind: np.array(tokens[kind], np.uint64) for kind in KINDS}
+        return out
+
+    def __getitem__(self, kind: Kind) -> TokenArray:
+        """(rows,) the tokens of every row of a kind; read-only."""
+        view = self._tokens[kind].view()
+        view.flags.writeable = False
+        return view
+
+    def of(self, common: Common) -> dict[Kind, TokenArray]:
+        """What to send to the partner of `common`: the tokens of the common rows, (n,) of each kind."""
+        return {kind: self._tokens[kind][common.ids(kind)] for kind in KINDS}
+
+    def merge(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
+        """Take in what the partner of `common` sent: each row keeps the smaller token.
+
+        Returns:
+            Whether a token of this owner changed; then its other partners have to be told.
+        """
+        for kind in KINDS:
+            ids, got = common.ids(kind), received.get(kind)
+            if got is None or got.dtype != np.uint64 or got.shape != ids.shape:
+                what = "none" if got is None else f"{got.dtype} {got.shape}"
+                raise SettingsError(f"{len(ids)} uint64 tokens of the common {kind} rows are due, got {what}")
+        changed = False
+        for kind in KINDS:
+            ids = common.ids(kind)
+            mine, smaller = self._tokens[kind][ids], np.minimum(self._tokens[kind][ids], received[kind])
+            changed |= bool((smaller != mine).any())
+            self._tokens[kind][ids] = smaller
+        return changed
+
+
+def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
+    """Exchange between all pairs, in one process, until nothing changes. Returns the rounds it took."""
+    rounds, changed = 0, True
+    while changed:
+        changed, rounds = False, rounds + 1
+        for (a, b), (common_a, common_b) in pairs.items():
+            from_a, from_b = tokens[a].of(common_a), tokens[b].of(common_b)
+            changed |= tokens[a].merge(common_a, from_b) | tokens[b].merge(common_b, from_a)
+    return rounds
+
+
+def _hashes(labels: Iterable[str], kind: Kind, federation: str) -> TokenArray:
+    key = hashlib.sha256(federation.encode()).digest()
+    start = hashlib.blake2b(digest_size=8, key=key, person=kind.encode())
+    out = bytearray()
+    for label in labels:
+        one = start.copy()
+        one.update(label.encode())
+        out += one.digest()
+    return np.frombuffer(bytes(out), "<u8").astype(np.uint64)
+
+
+_STEP, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def _mix(z: TokenArray) -> TokenArray:
+    """SplitMix64's finaliser (Steele et al. 2014), in place: every bit of the input moves every bit of the output."""
+    for shift, factor in ((30, _MIX1), (27, _MIX2)):
+        z ^= z >> np.uint64(shift)
+        z *= factor
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> npt.NDArray[np.float32]:
+    """First vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
+
+    Each row is a SplitMix64 stream that starts at a place given by seed and token. Only 64-bit integer and float64
+    operations that every machine rounds alike are used, so owners agree to the last bit.
+
+    Args:
+        tokens: (n,) uint64.
+        width: numbers per row.
+        bound: half-width of the distribution.
+        seed: any integer ≥ 0 that the owners agreed on; take another for each table.
+
+    Returns:
+        (n, width) float32.
+    """
+    if seed < 0 or width < 1 or not bound > 0:
+        raise SettingsError(f"initial_vectors needs seed ≥ 0, width ≥ 1 and bound > 0, got {seed}, {width}, {bound}")
+    salt = np.frombuffer(hashlib.blake2b(str(seed).encode(), digest_size=8).digest(), "<u8").astype(np.uint64)
+    places = np.arange(1, width + 1, dtype=np.uint64) * _STEP
+    out = np.empty((len(tokens), width), np.float32)
+    rows = max(1, (1 << 16) // width)  # as many as fit a cache
+    for i in range(0, len(tokens), rows):
+        start = _mix(_mix(tokens[i : i + rows].astype(np.uint64)) + salt)
+        unit = (_mix(start[:, None] + places) >> np.uint64(11)) * 2.0**-52  # 53 random bits: [0, 2)
+        out[i : i + rows] = (unit - 1) * bound
+    return out

@@ -1,0 +1,249 @@
+"""Where an owner keeps its things, so that its process needs nothing from any other.
+
+HOME/
+  graph.safetensors   its graph
+  settings.toml       how it federates and trains
+  peers.safetensors   what it shares with each peer, where its rows begin, and which held-out triples a partner holds
+
+What an experiment leaves for the owner, in a folder per arm:
+
+  checkpoint.safetensors   everything needed to go on
+  model.safetensors        its best vectors, as `fkge train` leaves them
+  ranks.safetensors        of its test triples, for comparisons between arms
+  result.json              what it reached
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fkge.align import Common, Tokens, held_splits, settle
+from fkge.align.links import KINDS
+from fkge.align.overlap import Mask
+from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
+from fkge.embed.models import Kind
+from fkge.evaluate import Known, Ranks, classify, metrics, rank
+from fkge.federation.owner import Acquaintance, Ledger, Owner, Plan
+from fkge.federation.protocol import Manners
+from fkge.federation.settings import FederationSettings
+from fkge.federation.source import Federation
+from fkge.graph import Graph, load_graph, save_graph
+from fkge.settings import TrainSettings
+from fkge.trace import write_atomically
+
+_PEERS, _RANKS = "fkge.peers.1", "fkge.ranks.1"
+PARTS = ("strict", "held")
+"""Test triples that no partner holds, and those that stand in a partner's training set."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of an experiment, as each owner sees it.
+
+    Attributes:
+        name: of its folder.
+        plan: what an owner spends.
+        peers: whether it deals with others.
+        permuted: the control in which aligned rows are mixed up.
+        begin_with: an arm whose end is this one's beginning.
+    """
+
+    name: str
+    plan: Plan
+    peers: bool = True
+    permuted: bool = False
+    begin_with: str | None = None
+
+
+@dataclass(frozen=True)
+class Home:
+    """An owner's folder, opened.
+
+    Attributes:
+        name: the owner.
+        folder: of the home.
+        graph, settings: its own.
+        peers: whom it knows.
+        refuses: whom it will have nothing to do with.
+        tokens: where rows begin, by kind; see `fkge.align.tokens`.
+        held: by split, which triples a partner holds in its training set. An owner in the field cannot know that.
+        seed: of the experiment.
+    """
+
+    name: str
+    folder: Path
+    graph: Graph
+    settings: FederationSettings
+    peers: Mapping[str, Acquaintance]
+    refuses: tuple[str, ...]
+    tokens: Tokens
+    held: Mapping[str, Mask]
+    seed: int
+
+    @classmethod
+    def open(cls, folder: Path) -> Home:
+        """The home in `folder`."""
+        tensors, about = load_tensors(folder / "peers.safetensors", _PEERS)
+        graph = load_graph(folder / "graph.safetensors")
+        peers = {
+            peer: Acquaintance(
+                Common(tensors[f"{peer}/entity"].numpy(), tensors[f"{peer}/relation"].numpy()),
+                entry["model"],
+                entry["widths"],
+            )
+            for peer, entry in about["peers"].items()
+        }
+        tokens = Tokens.restore({kind: tensors[f"tokens/{kind}"].numpy().view(np.uint64) for kind in KINDS})
+        held = {n.removeprefix("held/"): t.numpy().astype(bool) for n, t in tensors.items() if n.startswith("held/")}
+        settings = FederationSettings.load(folder / "settings.toml")
+        return cls(
+            about["name"], folder, graph, settings, peers, tuple(about["refuses"]), tokens, held, about["seed"]
+        )  # fmt: skip
+
+    # -- working -------------------------------------------------------------------------------------
+
+    def arm_folder(self, arm: str) -> Path:
+        """Where the owner keeps what belongs to `arm`."""
+        return self.folder.parent.parent / "arms" / arm / self.name
+
+    def owner(self, arm: Arm) -> tuple[Owner, bool]:
+        """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already."""
+        peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
+        if arm.permuted:
+            peers = {peer: self._mixed_up(peer, known) for peer, known in peers.items()}
+        owner = Owner(
+            self.name, self.graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(),
+            tokens=self.tokens if arm.peers and not arm.permuted else Tokens(self.graph, f"lone {self.name}"),
+            secret=self.seed,
+        )  # fmt: skip
+        checkpoint = self.arm_folder(arm.name) / "checkpoint.safetensors"
+        if checkpoint.exists():
+            owner.load(checkpoint)
+            return owner, owner.trainer.epoch >= arm.plan.initial
+        if arm.begin_with is not None:
+            owner.load(self.arm_folder(arm.begin_with) / "checkpoint.safetensors")
+            return owner, True
+        return owner, False
+
+    def manners(self, arm: Arm) -> Manners:
+        """How the owner behaves in this arm. One that deals with nobody trains alone."""
+        manners = self.settings.manners(self.refuses)
+        return manners if arm.peers else replace(manners, train_alone=True)
+
+    def _mixed_up(self, peer: str, known: Acquaintance) -> Acquaintance:
+        """One of each two owners mixes its side up; it does not matter which."""
+        if self.name > peer:
+            return known
+        kinds: list[Kind] = [kind for kind in KINDS if len(known.common.ids(kind)) != 1]
+        return replace(known, common=known.common.only(kinds).permuted(self.seed))
+
+    def deciding(self) -> Any:
+        """Validation triples that decide: all, or those that no partner holds."""
+        valid = self.graph.valid
+        return valid[~self.held["valid"]] if self.settings.decide == "strict" else valid
+
+    # -- reporting -----------------------------------------------------------------------------------
+
+    def conclude(self, arm: str, tables: Tables, ledger: Ledger, settings: TrainSettings) -> dict[str, Any]:
+        """Score an owner's best vectors and leave everything in the arm's folder.
+
+        ``valid`` is scored on all validation triples; ``test`` on the triples that no partner holds (``strict``) and
+        on those that a partner holds (``held``) apart, whichever file they stand in.
+        """
+        folder = self.arm_folder(arm)
+        folder.mkdir(parents=True, exist_ok=True)
+        known = Known.of(self.graph)
+        tests = [name for name in self.graph.splits if name.startswith("test")]
+        triples = np.concatenate([self.graph.splits[name] for name in tests])
+        held = np.concatenate([self.held[name] for name in tests])
+        ranks = rank(tables, triples, known=known)
+        parts = {"strict": ~held, "held": held}
+        scored = replace(
+            self.graph,
+            splits={"train": self.graph.train, "valid": self.graph.valid, "test": self.graph.test}
+            | {part: triples[mask] for part, mask in parts.items()},
+        )
+        present = [part for part in PARTS if parts[part].any()]
+        accuracy = classify(tables, scored, splits=("valid", *present)).accuracy
+        result: dict[str, Any] = {
+            "valid": metrics(rank(tables, self.graph.valid, known=known)) | {"accuracy": accuracy["valid"]},
+            "test": {
+                part: {"triples": int(parts[part].sum())} | metrics(ranks[parts[part]]) | {"accuracy": accuracy[part]}
+                for part in present
+            },
+            **asdict(ledger),
+        }
+        save_ranks(folder / "ranks.safetensors", ranks, held)
+        save_model(folder / "model.safetensors", tables, settings)
+        write_atomically(folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        return result
+
+    def result(self, arm: str) -> dict[str, Any] | None:
+        """What the owner reached in `arm`, if that is over."""
+        path = self.arm_folder(arm) / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def make_homes(folder: Path, federation: Federation, settings: FederationSettings, seed: int) -> None:
+    """Give every owner its home under `folder`.
+
+    This is what owners do between themselves before they train: align (each pair), tell the form of their vectors, and
+    agree on where aligned rows begin.
+    """
+    kinds: list[Kind] = [
+        k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
+    ]
+    chosen = {
+        names: (a.only(kinds).sample(settings.ratio, seed), b.only(kinds).sample(settings.ratio, seed))
+        for names, (a, b) in federation.pairs.items()
+    }
+    used = replace(federation, pairs={names: sides for names, sides in chosen.items() if len(sides[0])})
+    tokens = {name: Tokens(graph, federation.name) for name, graph in federation.graphs.items()}
+    settle(tokens, used.pairs)
+    trains = {
+        name: TrainSettings.build(settings.train.model_dump() | dict(member.train), f"owner {name}")
+        for name, member in federation.members.items()
+    }
+    for name, member in federation.members.items():
+        home = folder / "owners" / name
+        home.mkdir(parents=True, exist_ok=True)
+        save_graph(member.graph, home / "graph.safetensors")
+        own = settings.model_copy(update={"train": trains[name]})
+        write_atomically(home / "settings.toml", own.to_toml().encode())
+        tensors = {f"tokens/{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
+        peers = {}
+        for peer, common in used.common(name).items():
+            if name in federation.members[peer].refuses:
+                continue
+            model = make_model(trains[peer])
+            widths = {kind: model.tables()[kind].width for kind in KINDS}
+            peers[peer] = {"model": trains[peer].model, "widths": widths}
+            tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
+        held = held_splits(name, federation.graphs, federation.pairs)
+        tensors |= {f"held/{split}": torch.from_numpy(mask.astype(np.uint8)) for split, mask in held.items()}
+        about = {"name": name, "peers": peers, "refuses": list(member.refuses), "seed": seed}
+        save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
+
+
+def save_ranks(path: Path, ranks: Ranks, held: Mask) -> None:
+    """Keep ranks for a comparison with another arm's."""
+    tensors = {
+        "optimistic": torch.from_numpy(ranks.optimistic.astype(np.int32)),
+        "pessimistic": torch.from_numpy(ranks.pessimistic.astype(np.int32)),
+        "held": torch.from_numpy(held.astype(np.uint8)),
+    }
+    save_tensors(path, _RANKS, tensors, {})
+
+
+def load_ranks(path: Path) -> tuple[Ranks, Mask]:
+    """What `save_ranks` kept."""
+    tensors, _ = load_tensors(path, _RANKS)
+    ranks = Ranks(tensors["optimistic"].numpy().astype(np.int64), tensors["pessimistic"].numpy().astype(np.int64))
+    return ranks, tensors["held"].numpy().astype(bool)

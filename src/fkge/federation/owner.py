@@ -1,0 +1,559 @@
+"""One owner: its graph, its vectors, and everything it can do with them. Knows peers by name; sends nothing itself.
+
+`improve` is the body of Algorithm 1: aggregate, train, test, keep or go back. `client` and `host` give the roles of an
+exchange. The protocol says when; an engine carries the messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fkge.align import Common, Tokens, initial_vectors
+from fkge.align.links import KINDS
+from fkge.embed import Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
+from fkge.embed.models import Kind
+from fkge.errors import RunError
+from fkge.evaluate import Known, metrics, rank
+from fkge.federation.aggregate import MIXES, Part, given, weighted_mean
+from fkge.federation.exchange import SLOTS, ClientRole, Gift, HostRole, Offer, aligned, client_role, host_role
+from fkge.federation.settings import FederationSettings, Translate
+from fkge.graph import Graph
+from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
+from fkge.settings import TrainSettings
+
+TOGETHER = ""
+"""The frame of owners that started together. It sorts before every name, so whoever comes later turns into it."""
+
+_CHECKPOINT = "fkge.owner.1"
+_ENTITIES: tuple[Kind, ...] = ("entity",)
+
+
+@dataclass(frozen=True)
+class Acquaintance:
+    """What an owner knows of a peer: what they share, and the form of the peer's vectors.
+
+    Attributes:
+        common: this owner's side of the alignment.
+        model: the peer's model.
+        widths: of its vectors, by kind.
+    """
+
+    common: Common
+    model: str
+    widths: Mapping[Kind, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many epochs an owner spends, and on what.
+
+    Attributes:
+        initial: of the first training.
+        total: of everything.
+        alone: the first training is a lone owner's, with a learning-rate schedule and early best of its own.
+    """
+
+    initial: int
+    total: int
+    alone: bool
+
+    @classmethod
+    def of(cls, settings: FederationSettings) -> Plan:
+        """As the settings say."""
+        if settings.start == "alone":
+            return cls(settings.initial_epochs, settings.total_epochs, alone=True)
+        return cls(min(settings.epochs, settings.total_epochs), settings.total_epochs, alone=False)
+
+
+@dataclass
+class Ledger:
+    """What an owner did so far.
+
+    Attributes:
+        best_score: on the validation triples that decide; best_epoch: when.
+        tests: how many; stale: since the best one.
+        rounds: exchanges aggregated and trained on; accepted: those that led to a better score at the next test.
+        backtracked: times it went back to its best vectors.
+        handshakes: translations hosted, by peer.
+        seconds: CPU time by activity.
+        sent: bytes, by peer.
+    """
+
+    best_score: float | None = None
+    best_epoch: int = 0
+    tests: int = 0
+    stale: int = 0
+    rounds: int = 0
+    accepted: int = 0
+    backtracked: int = 0
+    handshakes: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "translate": 0.0, "test": 0.0})
+    sent: dict[str, int] = field(default_factory=dict)
+    price: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an `improve`.
+
+    Attributes:
+        news: there is something new to offer.
+        spent: all epochs are used up.
+        tested: a validation score was taken; score: it, or the last one.
+        improved: it is the best so far; backtracked: the owner went back to its best vectors.
+    """
+
+    news: bool
+    spent: bool
+    tested: bool
+    score: float | None
+    improved: bool
+    backtracked: bool
+
+
+class Owner:
+    """An owner of a graph.
+
+    Args:
+        name: what peers call it.
+        graph: its own.
+        settings: how it federates; `train` is how it trains.
+        peers: whom it knows.
+        plan: what it spends; as the settings say if None.
+        seed: of everything random that is not secret.
+        decide: (k, 3) validation triples that decide; all of the graph's if None. A sample of
+            `train.validation_triples` of them is used, always the same.
+        tokens: where aligned rows begin, to start together.
+        secret: seed of rotations and noise. Draw it where nobody can look; a simulation may fix it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        settings: FederationSettings,
+        peers: Mapping[str, Acquaintance] | None = None,
+        *,
+        plan: Plan | None = None,
+        seed: int = 0,
+        decide: Triples | None = None,
+        tokens: Tokens | None = None,
+        secret: int = 0,
+    ) -> None:
+        self.name = name
+        self.graph = graph
+        self.settings = settings
+        self.peers = dict(peers or {})
+        self.plan = plan or Plan.of(settings)
+        self.ledger = Ledger()
+        self.train_settings: TrainSettings = settings.train.model_copy(update={"seed": _seed(seed, name, "train")})
+        self.tables: Tables = make_tables(self.train_settings, len(graph.entities), len(graph.relations))
+        self.frame = name
+        if tokens is not None and settings.start == "together":
+            self._start_together(tokens, seed)
+        self.trainer = Trainer(self.tables, graph.train, self.train_settings)
+        self._secret = secret
+        self._known = Known.of(graph)
+        self._decide = _sample(graph.valid if decide is None else decide, self.train_settings, seed)
+        self._support = _support(graph)
+        self._best: Snapshot | None = None
+        self._best_frame = self.frame
+        self._untested = 0
+
+    def _start_together(self, tokens: Tokens, seed: int) -> None:
+        """Every row begins at a vector given by its token, so that rows with one token begin alike at all owners."""
+        bound = initial_bound(self.train_settings)
+        for number, kind in enumerate(KINDS):
+            spec = self.tables.spec(kind)
+            if spec.init != "uniform":
+                continue  # phases of RotatE: each owner's own, brought together by the first exchange
+            half = bound if spec.bound is None else spec.bound
+            rows = initial_vectors(tokens[kind], spec.width, half, 2 * seed + number)
+            self.tables[kind].copy_(torch.from_numpy(rows))
+        self.frame = TOGETHER
+
+    # -- training ------------------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> bool:
+        """Whether the owner has used up its epochs."""
+        return self.trainer.epoch >= self.plan.total
+
+    def improve(
+        self, gifts: Sequence[Gift] = (), *, initial: bool = False, pause: Callable[[], bool] | None = None
+    ) -> Outcome:
+        """Aggregate, train, test, keep or go back.
+
+        Args:
+            gifts: what peers gave since.
+            initial: the first training: as many epochs as the plan has for it, less those done in an earlier life.
+            pause: called between chunks of an epoch, to look after other things; its answer is not used.
+        """
+        trainer, plan = self.trainer, self.plan
+        if gifts:
+            with self._clock("translate"):
+                self._aggregate(gifts)
+            self.ledger.rounds += 1
+        until = plan.initial if initial else trainer.epoch + self.settings.epochs
+        until = min(until, plan.total)
+        tested = improved = backtracked = False
+        with self._grafted(gifts):
+            while trainer.epoch < until:
+                self._epoch(pause)
+                if initial and plan.alone and self._due(until):
+                    improved = self._test() or improved
+                    tested = True
+        self._untested += 1
+        if initial and plan.alone:
+            backtracked = self._go_back()
+        elif self._untested >= self.settings.test_every or self.spent:
+            tested, improved = True, self._test()
+            self.ledger.accepted += self._untested if improved and gifts else 0
+            self._untested = 0
+            patience = self.settings.patience
+            if patience and self.ledger.stale >= patience:
+                backtracked = self._go_back()
+                self.ledger.backtracked += 1
+                self.ledger.stale = 0
+        news = improved or initial or not backtracked
+        return Outcome(news, self.spent, tested, self.ledger.best_score, improved, backtracked)
+
+    def _epoch(self, pause: Callable[[], bool] | None) -> None:
+        trainer = self.trainer
+        if self.train_settings.schedule == "linear":
+            trainer.lr_scale = self._linear(trainer.epoch)
+
+        def between() -> bool:
+            if pause is not None:
+                pause()
+            return False
+
+        with self._clock("train"):
+            trainer.run_epoch(stop=between)
+
+    def _linear(self, epoch: int) -> float:
+        """The learning rate falls from `lr` to `decay` · lr over each phase of the plan."""
+        first, last = (0, self.plan.total)
+        if self.plan.alone:
+            first, last = (0, self.plan.initial) if epoch < self.plan.initial else (self.plan.initial, self.plan.total)
+        return 1 - (1 - self.train_settings.decay) * (epoch - first) / max(1, last - first - 1)
+
+    def _due(self, until: int) -> bool:
+        every = self.settings.test_every * self.settings.epochs
+        return self.trainer.epoch % every == 0 or self.trainer.epoch == until
+
+    # -- testing -------------------------------------------------------------------------------------
+
+    def score(self) -> float:
+        """Filtered MRR of the vectors as they are, on the validation triples that decide."""
+        if len(self._decide) == 0:
+            raise RunError(f"{self.name}: has no validation triples to decide on")
+        return metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
+
+    def _test(self) -> bool:
+        with self._clock("test"):
+            score = self.score()
+        ledger = self.ledger
+        ledger.tests += 1
+        if ledger.best_score is not None and score <= ledger.best_score:
+            ledger.stale += 1
+            if self.train_settings.schedule == "plateau":
+                self.trainer.lr_scale *= self.train_settings.decay
+            return False
+        ledger.best_score, ledger.best_epoch, ledger.stale = score, self.trainer.epoch, 0
+        self._best = self.tables.snapshot(self._best)
+        self._best_frame = self.frame
+        return True
+
+    def _go_back(self) -> bool:
+        """To the best vectors, with the optimiser's state and the frame they had."""
+        if self._best is None or self.ledger.stale == 0:
+            return False
+        self.tables.restore(self._best)
+        self.frame = self._best_frame
+        return True
+
+    def best(self) -> Tables:
+        """The tables, at their best. For answers and reports; the owner's work is over."""
+        if self._best is not None:
+            self.tables.restore(self._best)
+            self.frame = self._best_frame
+        return self.tables
+
+    # -- exchanging ----------------------------------------------------------------------------------
+
+    def mode(self, peer: str) -> Translate:
+        """How vectors pass between this owner and `peer`. Owners with other models or widths cannot share a frame."""
+        mode = self.settings.translate
+        if mode == "frame" and not self._alike(peer):
+            return "procrustes"
+        return mode
+
+    def _alike(self, peer: str) -> bool:
+        other = self.peers[peer]
+        return other.model == self.train_settings.model and all(
+            other.widths[kind] == self.tables.width(kind) for kind in KINDS
+        )
+
+    def common(self, peer: str) -> Common:
+        """What is exchanged with `peer`: relations only if both models use them alike, and in the entities' space."""
+        common = self.peers[peer].common
+        if self._alike(peer) and (self.mode(peer) == "frame" or self._one_space):
+            return common
+        return common.only(_ENTITIES)
+
+    @property
+    def _one_space(self) -> bool:
+        """Whether relations live in the entities' space, so that one mapping serves both."""
+        return (
+            self.tables.width("relation") == self.tables.width("entity")
+            and self.tables.spec("relation").turns == "vector"
+        )
+
+    def client(self, peer: str, session: int) -> ClientRole:
+        """The client's role in an exchange with `peer`."""
+        with self._clock("translate"):
+            mode = self.mode(peer)
+            host_dim = self.peers[peer].widths["entity"]
+            return client_role(
+                mode, self._offer(peer, mode), host_dim, self.settings.ppat, self._noise(peer, session, "client")
+            )
+
+    def host(self, peer: str, session: int) -> HostRole:
+        """The host's role in an exchange with `peer`."""
+        with self._clock("translate"):
+            return host_role(
+                self.mode(peer), peer, self._rows(peer), self.peers[peer].widths, self.settings.ppat,
+                self._noise(peer, session, "host"),
+            )  # fmt: skip
+
+    def _noise(self, peer: str, session: int, role: str) -> torch.Generator:
+        return torch.Generator().manual_seed(
+            _seed(self._secret, self.name, peer, str(session), str(self.trainer.epoch), role)
+        )
+
+    def _ids(self, peer: str, kind: Kind) -> Tensor:
+        return torch.from_numpy(self.common(peer).ids(kind).copy())
+
+    def _rows(self, peer: str) -> dict[Kind, Tensor]:
+        return {kind: self.tables.read(kind, self._ids(peer, kind)).cpu() for kind in KINDS}
+
+    def _offer(self, peer: str, mode: Translate) -> Offer:
+        rows = self._rows(peer)
+        extra: dict[str, Tensor] = {}
+        if self.settings.aggregate == "support" and mode in ("frame", "procrustes"):
+            for kind in KINDS:
+                extra[f"{kind}_weight"] = self._support[kind][self._ids(peer, kind)]
+        if self.settings.moments == "average" and mode == "frame":
+            for kind in KINDS:
+                if all(self.tables.has_state(kind, slot) for slot in SLOTS):
+                    ids = self._ids(peer, kind).to(self.tables.device)
+                    states = [self.tables.state(kind, slot)[ids].cpu() for slot in SLOTS]
+                    extra[f"{kind}_moments"] = torch.stack(states)
+        if self.settings.neighbours:
+            extra |= self._neighbourhood(peer)
+        return Offer(0, self.frame, rows["entity"], rows["relation"], **extra)
+
+    def _neighbourhood(self, peer: str) -> dict[str, Tensor]:
+        """Entities next to shared ones, the relations between, and those triples; positions as `Offer` counts them."""
+        common, train = self.common(peer), self.graph.train
+        place = _places(len(self.graph.entities), common.entities)
+        near = train[(place[train[:, HEAD]] >= 0) != (place[train[:, TAIL]] >= 0)]
+        ends = near[:, [HEAD, TAIL]]
+        others = np.unique(ends[place[ends] < 0])
+        place[others] = len(common.entities) + np.arange(len(others))
+        joint = _places(len(self.graph.relations), common.relations)
+        joining = np.unique(near[:, RELATION][joint[near[:, RELATION]] < 0])
+        joint[joining] = len(common.relations) + np.arange(len(joining))
+        coded = np.stack([place[near[:, HEAD]], joint[near[:, RELATION]], place[near[:, TAIL]]], axis=1)
+        return {
+            "neighbours": self.tables.read("entity", torch.from_numpy(others.astype(np.int64))).cpu(),
+            "joining": self.tables.read("relation", torch.from_numpy(joining.astype(np.int64))).cpu(),
+            "triples": torch.from_numpy(coded.astype(np.int64)),
+        }
+
+    # -- aggregating ---------------------------------------------------------------------------------
+
+    def _aggregate(self, gifts: Sequence[Gift]) -> None:
+        for gift in gifts:
+            for key, value in gift.price.items():
+                self.ledger.price[key] = self.ledger.price.get(key, 0.0) + value
+            self.ledger.handshakes[gift.peer] = self.ledger.handshakes.get(gift.peer, 0) + 1
+        self._agree_on_frame(gifts)
+        brought = [self._bring_home(gift) for gift in gifts]
+        for kind in KINDS:
+            self._aggregate_kind(kind, brought)
+
+    def _agree_on_frame(self, gifts: Sequence[Gift]) -> None:
+        """Turn the whole table, once, into the most senior frame among the gifts, if it is senior to one's own.
+
+        Frames are ordered by their founders' names, and every pair of owners applies this rule; so all owners that
+        are connected end in one frame, the first. Without a server, and whoever joins late.
+        """
+        if self.settings.translate != "frame" or not self.tables.model.rotation_invariant:
+            return
+        senior = min((g for g in gifts if g.frame is not None and not g.refine), key=_frame, default=None)
+        if senior is not None and _frame(senior) < self.frame:
+            self.tables.rotate(aligned(senior, self._rows(senior.peer)).T)
+            self.frame = _frame(senior)
+
+    def _bring_home(self, gift: Gift) -> Gift:
+        """The gift in this owner's space: as it is where both live in one frame, else aligned on the shared rows."""
+        if not gift.refine and gift.frame in (None, self.frame):
+            return gift
+        w = aligned(gift, self._rows(gift.peer))
+        rows = {kind: rows @ w if rows.numel() else self._rows(gift.peer)[kind] for kind, rows in gift.rows.items()}
+        virtual = gift.virtual
+        if virtual is not None:
+            relations = virtual.relations @ w if virtual.relations.numel() else virtual.relations
+            virtual = type(virtual)(virtual.entities @ w, relations, virtual.triples)
+        return Gift(gift.peer, rows, frame=self.frame, weights=gift.weights, virtual=virtual)
+
+    def _aggregate_kind(self, kind: Kind, gifts: Sequence[Gift]) -> None:
+        table = self.tables[kind].cpu()
+        how = self.settings.aggregate
+        weighted = how == "support" and all(g.weights is not None for g in gifts)
+        parts = []
+        for gift in gifts:
+            ids = self._ids(gift.peer, kind)
+            weights = gift.weights[kind] if weighted and gift.weights is not None else torch.ones(len(ids))
+            parts.append(Part(ids, gift.rows[kind], weights.to(table.dtype)))
+        ids = given(len(table), parts)
+        if len(ids) == 0:
+            return
+        own = self._support[kind] if weighted else torch.ones(len(table))
+        if how in ("replace", "validation"):
+            own = own.clone()
+            own[ids] = 0
+        mean = weighted_mean(table, own.to(table.dtype), parts)[ids]
+        if how == "validation":
+            mean = self._best_mix(kind, ids, mean)
+        self.tables.replace(kind, ids, mean, keep_state=self.settings.moments != "fresh")
+        if self.settings.moments == "average" and all(g.moments is not None for g in gifts):
+            self._average_moments(kind, gifts, parts, own)
+
+    def _best_mix(self, kind: Kind, ids: Tensor, received: Tensor) -> Tensor:
+        """The mix of own and received rows with the best validation score, before any training."""
+        own = self.tables.read(kind, ids).cpu()
+        scores = {}
+        for mix in MIXES:
+            self.tables.replace(kind, ids, torch.lerp(own, received, mix), keep_state=True)
+            scores[mix] = self.score()
+        return torch.lerp(own, received, max(scores, key=lambda mix: scores[mix]))
+
+    def _average_moments(self, kind: Kind, gifts: Sequence[Gift], parts: Sequence[Part], own: Tensor) -> None:
+        states = [self.tables.state(kind, slot) for slot in SLOTS]
+        moments = [
+            Part(part.ids, gift.moments[kind], part.weights)
+            for gift, part in zip(gifts, parts, strict=True)
+            if gift.moments is not None
+        ]
+        mean = weighted_mean(torch.stack([s.cpu() for s in states]), own.to(states[0].dtype), moments)
+        for state, new in zip(states, mean, strict=True):
+            state.copy_(new)
+
+    @contextmanager
+    def _grafted(self, gifts: Sequence[Gift]) -> Iterator[None]:
+        """Virtual rows and triples of all gifts, for the time of a training; gone afterwards, whatever happens."""
+        brought = [self._bring_home(gift) for gift in gifts if gift.virtual is not None]
+        if not brought:
+            yield
+            return
+        entities, relations, triples = [], [], []
+        e, r = self.tables.entities, self.tables.relations
+        for gift in brought:
+            virtual = gift.virtual
+            assert virtual is not None
+            known_e, known_r = self._ids(gift.peer, "entity"), self._ids(gift.peer, "relation")
+            place_e = torch.cat([known_e, torch.arange(len(virtual.entities)) + e])
+            place_r = torch.cat([known_r, torch.arange(len(virtual.relations)) + r])
+            coded = virtual.triples
+            triples.append(torch.stack([place_e[coded[:, 0]], place_r[coded[:, 1]], place_e[coded[:, 2]]], dim=1))
+            entities.append(virtual.entities)
+            relations.append(virtual.relations)
+            e, r = e + len(virtual.entities), r + len(virtual.relations)
+        self.trainer.graft(torch.cat(entities), torch.cat(relations), torch.cat(triples))
+        try:
+            yield
+        finally:
+            self.trainer.ungraft()
+
+    # -- surviving -----------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write everything that is needed to go on from here, the best vectors included, as one file."""
+        tensors = {f"now/{name}": t for name, t in self.tables.export(state=True).items()}
+        if self._best is not None:
+            tensors |= {f"best/{kind}/{name}": t for (kind, name), t in self._best.tensors.items()}
+        state = {
+            "owner": self.name, "graph": self.graph.fingerprint, "trainer": self.trainer.position(),
+            "ledger": asdict(self.ledger), "frame": self.frame, "best_frame": self._best_frame,
+            "untested": self._untested,
+        }  # fmt: skip
+        save_tensors(path, _CHECKPOINT, tensors, state)
+
+    def load(self, path: Path) -> None:
+        """Go on from what `save` wrote."""
+        tensors, state = load_tensors(path, _CHECKPOINT)
+        if state.get("owner") != self.name or state.get("graph") != self.graph.fingerprint:
+            raise RunError(f"{path}: belongs to {state.get('owner')!r} with another graph, not to {self.name!r}")
+        self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
+        self.trainer.move_to(state["trainer"])
+        self.ledger = Ledger(**state["ledger"])
+        self.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
+        best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
+        if best:
+            keys = self.tables.snapshot().tensors
+            self._best = Snapshot({key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys})
+
+    @contextmanager
+    def _clock(self, activity: str) -> Iterator[None]:
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.ledger.seconds[activity] += time.thread_time() - started
+
+
+def _frame(gift: Gift) -> str:
+    assert gift.frame is not None
+    return gift.frame
+
+
+def _seed(*parts: object) -> int:
+    """A seed below 2⁶³ that follows from all parts."""
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def _sample(triples: Triples, settings: TrainSettings, seed: int) -> Triples:
+    most = settings.validation_triples
+    if 0 < most < len(triples):
+        chosen = np.random.default_rng(seed).choice(len(triples), most, replace=False)
+        triples = triples[np.sort(chosen)]
+    return triples
+
+
+def _support(graph: Graph) -> dict[Kind, Tensor]:
+    """√(training triples) behind each row: what a mean weighs it by, as independent errors would have it fall."""
+    ends = np.bincount(graph.train[:, [HEAD, TAIL]].reshape(-1), minlength=len(graph.entities))
+    middles = np.bincount(graph.train[:, RELATION], minlength=len(graph.relations))
+    counts: dict[Kind, npt.NDArray[np.int64]] = {"entity": ends, "relation": middles}
+    return {kind: torch.from_numpy(np.sqrt(count).astype(np.float32)) for kind, count in counts.items()}
+
+
+def _places(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(rows,) the position of each id in `ids`, −1 for none."""
+    out = np.full(rows, -1, np.int64)
+    out[ids] = np.arange(len(ids))
+    return out

@@ -1,0 +1,85 @@
+"""How owners federate. The defaults are what won; the paper's way is a few words away (see recipes/)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fkge.federation.protocol import Manners
+from fkge.ppat import PpatSettings
+from fkge.settings import Settings, TrainSettings
+
+Translate = Literal["frame", "procrustes", "ppat", "ppat+refine"]
+
+
+class FederationSettings(Settings):
+    """How every owner of a federation behaves, and how it trains."""
+
+    start: Literal["together", "alone"] = Field(
+        "together",
+        description="aligned rows begin alike and are exchanged from the first epoch, or owners train alone first",
+    )
+    translate: Translate = Field(
+        "frame",
+        description="frame: all owners live in one frame, vectors pass as they are; procrustes: sent under a secret "
+        "rotation, aligned by the host; ppat: the paper's adversarial game; ppat+refine: that, then aligned too",
+    )
+    share: Literal["both", "entities", "relations"] = Field("both", description="what is exchanged")
+    ratio: float = Field(
+        1.0, gt=0, le=1, description="part of the aligned pairs that is used, drawn once per pair of owners"
+    )
+    aggregate: Literal["support", "average", "replace", "validation"] = Field(
+        "support",
+        description="own and received vectors: mean weighted by √(training triples behind each), plain mean, "
+        "received ones only, or a mix chosen on the host's validation triples",
+    )
+    moments: Literal["average", "keep", "fresh"] = Field(
+        "average",
+        description="the optimiser's moments of aggregated rows: exchanged and averaged, kept, or started afresh",
+    )
+    neighbours: bool = Field(
+        False,
+        description="clients also send their aligned rows' neighbours and the triples between (discloses triples)",
+    )
+
+    initial_epochs: int = Field(
+        120, ge=0, description="epochs of a lone owner's first training; start=together needs none"
+    )
+    exchanges: int = Field(80, ge=0, description="rounds of exchange, training and test an owner pays for after that")
+    epochs: int = Field(3, ge=1, description="epochs after each exchange")
+    test_every: int = Field(8, ge=1, description="exchanges between two tests on validation triples")
+    patience: int = Field(
+        0,
+        ge=0,
+        description="tests without a better score before an owner goes back to its best vectors; 0: only at the end",
+    )
+    decide: Literal["all", "strict"] = Field(
+        "all",
+        description="validation triples that decide: all, or those that no partner holds (a simulation can tell)",
+    )
+
+    gather: bool = Field(True, description="fetch from all peers that have news before training, or from one at a time")
+    window: float = Field(30.0, ge=0, description="seconds to give other peers to come up with news, once one has")
+    train_alone: bool = Field(False, description="train alone when nobody has news, rather than sleep")
+    period: float = Field(60.0, gt=0, description="seconds of sleep, unless a peer wakes the owner before")
+
+    train: TrainSettings = Field(
+        default_factory=lambda: TrainSettings.build({}),
+        description="how each owner trains, unless the federation says otherwise for one of them",
+    )
+    ppat: PpatSettings = Field(
+        default_factory=lambda: PpatSettings.build({}), description="the adversarial translation"
+    )
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs every arm of an experiment spends, whatever it spends them on."""
+        return self.initial_epochs + self.exchanges * self.epochs
+
+    def manners(self, refuses: tuple[str, ...] = ()) -> Manners:
+        """What of this concerns the protocol."""
+        return Manners(
+            gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
+            refuses=frozenset(refuses), avoids=frozenset(refuses),
+        )  # fmt: skip

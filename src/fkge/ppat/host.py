@@ -1,0 +1,285 @@
+"""The host: teachers that see its rows, a noisy vote, and a student that sees only the vote.
+
+Whatever goes back to the client is made by `Student`, which has no access to Y at all, from the client's own samples
+and the noisy labels. That, and only that, is what ε is about. A refusal, a pause or an early end would be an answer
+too: so every check of a message looks at the message alone, and the number of steps is fixed beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fkge.errors import PeerError, SettingsError
+from fkge.ppat.csls import csls_criterion
+from fkge.ppat.discriminators import Discriminators
+from fkge.ppat.messages import (
+    Candidate,
+    FromClient,
+    FromHost,
+    Gradient,
+    Received,
+    Role,
+    Samples,
+    check_step,
+    check_vectors,
+    unexpected,
+)
+from fkge.ppat.moments import PaperMoments
+from fkge.ppat.settings import PpatSettings
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the host has given away, at the δ of its settings. See `fkge.ppat.moments` for what it covers.
+
+    Attributes:
+        queries: samples voted on.
+        epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to tell.
+        epsilon_of_votes: ε̂ for the votes as they fell. It depends on Y, hence is private itself.
+        epsilon_per_batch: what the paper reports: ε̂ as if a whole batch were one query. It guarantees nothing.
+    """
+
+    queries: int
+    epsilon: float
+    epsilon_of_votes: float
+    epsilon_per_batch: float
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """What the host has got out of the game.
+
+    Attributes:
+        vectors: (n, d_host), the client's aligned rows in the host's space, by the best candidate.
+        neighbours: (m, d_host), by the same candidate; None if the client sent none.
+        step: adversarial steps done when that candidate was made.
+        criteria: by step, the CSLS criterion of every candidate. Made with raw Y: for the host's eyes.
+        spent: the price.
+        bytes_in, bytes_out: tensor data in the messages, repetitions not counted.
+    """
+
+    vectors: Tensor
+    neighbours: Tensor | None
+    step: int
+    criteria: dict[int, float]
+    spent: Spent
+    bytes_in: int
+    bytes_out: int
+
+
+def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator) -> Tensor:
+    """PATE_λ of Eq. 5: the class with more votes after noise, as 0 or 1, (n,) int64.
+
+    Args:
+        votes: (n,) int64, how many of the `teachers` take each sample for a real one.
+        lam: both counts of every sample get independent Laplace noise of scale 1/λ; none for 0. A tie is a 0.
+        generator: of the noise. Whoever knows its seed can subtract the noise: seed it from a secret.
+    """
+    counts = torch.stack([teachers - votes, votes], dim=1).double()
+    if lam > 0:
+        counts = counts + laplace(counts.shape, 1 / lam, generator)
+    return (counts[:, 1] > counts[:, 0]).long()
+
+
+def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> Tensor:
+    """Laplace noise, float64: the difference of two exponential draws."""
+    draws = torch.empty(2, *shape, dtype=torch.float64).exponential_(generator=generator)
+    return scale * (draws[0] - draws[1])
+
+
+class Teachers:
+    """The discriminators that know Y: each of them its own part, and nobody else's.
+
+    Attributes:
+        parts: (n_i, d) rows of Y by teacher; every row in exactly one.
+        networks: their parameters, one row per teacher.
+    """
+
+    def __init__(self, rows: Tensor, settings: PpatSettings, generator: torch.Generator) -> None:
+        self._settings = settings
+        self._generator = generator
+        order = torch.randperm(len(rows), generator=generator)
+        self.parts = [rows[chosen] for chosen in order.tensor_split(settings.teachers)]
+        self.networks = Discriminators(settings.teachers, rows.shape[1], settings.hidden, generator, rows.dtype)
+
+    def vote(self, samples: Tensor) -> Tensor:
+        """Vote on the samples, (n, d), as things stand, then learn from them by Eq. 4.
+
+        Returns:
+            (n,) int64: how many teachers take each sample for a real one, T_i(x) > 1/2. Raw: not to leave the host.
+        """
+        # As many real rows as samples, drawn with replacement, so that small parts weigh as much as large ones.
+        real = torch.stack([part[self._draw(len(part), len(samples))] for part in self.parts])
+        fake = samples.expand(len(self.parts), *samples.shape)
+        logits = self.networks.logits(torch.cat([fake, real], dim=1))
+        on_fake, on_real = logits.split(len(samples), dim=1)
+        # One sum over all teachers; no teacher's parameters occur in another's term. Eq. 4 prints a sum over samples.
+        # A mean has the same minimiser and the step size of Eqs. 3 and 6; by the sum, the weights passed 1e20 in
+        # 400 steps.
+        loss = (F.softplus(on_fake) + F.softplus(-on_real)).mean(dim=1).sum() / 2
+        (gradient,) = torch.autograd.grad(loss, self.networks.parameters)
+        self.networks.descend(gradient, self._settings.lr, self._settings.momentum)
+        votes: Tensor = (on_fake > 0).sum(dim=0)
+        return votes
+
+    def _draw(self, rows: int, count: int) -> Tensor:
+        return torch.randint(rows, (count,), generator=self._generator)
+
+
+class Student:
+    """The discriminator that the client learns from. It never meets Y: there is no way in for it."""
+
+    def __init__(self, dim: int, settings: PpatSettings, generator: torch.Generator, dtype: torch.dtype) -> None:
+        self._settings = settings
+        self.network = Discriminators(1, dim, settings.hidden, generator, dtype)
+
+    def judge(self, samples: Tensor, labels: Tensor) -> Tensor:
+        """dL_G/dG(X), Eq. 3, for these samples; and learn their noisy labels, Eq. 6.
+
+        Both are taken at the same parameters, as in Algorithm 2. Eq. 6 prints the log-likelihood: its negative is
+        minimised.
+
+        Args:
+            samples: (n, d).
+            labels: (n,) of 0 and 1.
+
+        Returns:
+            (n, d).
+        """
+        samples = samples.detach().requires_grad_()
+        logits = self.network.logits(samples[None])[0]
+        generator_loss = -F.softplus(logits).mean()  # log(1 − S) of a logit z is −softplus(z)
+        student_loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        (answer,) = torch.autograd.grad(generator_loss, samples, retain_graph=True)
+        (gradient,) = torch.autograd.grad(student_loss, self.network.parameters)
+        self.network.descend(gradient, self._settings.lr, self._settings.momentum)
+        return answer.nan_to_num(0.0, 0.0, 0.0)
+
+
+class PpatHost(Role[FromClient, FromHost]):
+    """The discriminators' side.
+
+    Args:
+        rows: Y, (n, d_host), in the order of the client's X.
+        settings: the same as the client's.
+        generator: of everything random here, the noise included. Its seed must be unknown to the client, and new for
+            every game.
+
+    Attributes:
+        teachers, student: for whoever wants to look; at home.
+    """
+
+    def __init__(self, rows: Tensor, settings: PpatSettings, generator: torch.Generator) -> None:
+        if rows.ndim != 2 or len(rows) < settings.teachers:
+            raise SettingsError(
+                f"teachers: each of {settings.teachers} needs an aligned row of its own, (n, d) with "
+                f"n ≥ {settings.teachers}; got {tuple(rows.shape)}. Use fewer teachers, or skip this peer"
+            )
+        self.settings = settings
+        self._rows = rows.detach().cpu().clone()
+        self._generator = generator
+        self.teachers = Teachers(self._rows, settings, generator)
+        self.student = Student(rows.shape[1], settings, generator, rows.dtype)
+        self._done = 0
+        self._owed = settings.candidate_due(0)
+        self._votes = PaperMoments(settings.lam, settings.delta)
+        self._criteria: dict[int, float] = {}
+        self._best: Candidate | None = None
+        self._bytes_in = self._bytes_out = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last candidate has come."""
+        return self._done == self.settings.steps and not self._owed
+
+    @property
+    def spent(self) -> Spent:
+        """The price so far; also of a game that broke off."""
+
+        def bound(queries: int) -> float:
+            moments = PaperMoments(self.settings.lam, self.settings.delta)
+            moments.add_bound(queries)
+            return moments.epsilon
+
+        queries = self._votes.queries
+        return Spent(queries, bound(queries), self._votes.epsilon, bound(self._done))
+
+    @property
+    def translation(self) -> Translation:
+        """The best candidate so far and what it cost."""
+        if self._best is None:
+            raise RuntimeError("no candidate has come yet")
+        best = self._best
+        return Translation(
+            best.vectors, best.neighbours, best.step, dict(self._criteria), self.spent, self._bytes_in, self._bytes_out
+        )
+
+    def _check_form(self, message: FromClient) -> None:
+        if not isinstance(message, Samples | Candidate):
+            raise unexpected(message, self._due())
+        check_step(message)
+        n, dim = self._rows.shape
+        rows = self.settings.batch_of(n) if isinstance(message, Samples) else n
+        check_vectors(message, message.vectors, (rows, dim), self._rows.dtype)
+        if isinstance(message, Candidate) and message.neighbours is not None:
+            check_vectors(message, message.neighbours, (None, dim), self._rows.dtype)
+
+    def _check_turn(self, message: FromClient) -> None:
+        wanted = Candidate if self._owed else Samples
+        if self.finished or type(message) is not wanted or message.step != self._done:
+            raise unexpected(message, self._due())
+        if isinstance(message, Candidate) and self._best is not None:
+            before, now = (0 if c.neighbours is None else len(c.neighbours) for c in (self._best, message))
+            if before != now:
+                raise PeerError(f"Candidate of step {message.step}: {now} neighbours, but {before} in the one before")
+
+    def _due(self) -> str:
+        if self.finished:
+            return "nothing"
+        return f"{'Candidate' if self._owed else 'Samples'} of step {self._done}"
+
+    def _act(self, message: FromClient) -> FromHost:
+        answer: FromHost
+        if isinstance(message, Samples):
+            answer = self._play(message)
+        else:
+            self._weigh(message)
+            answer = Received(message.step)
+        self._bytes_in += message.nbytes
+        self._bytes_out += answer.nbytes
+        return answer
+
+    def _play(self, message: Samples) -> Gradient:
+        """One round of Algorithm 2."""
+        s = self.settings
+        votes = self.teachers.vote(message.vectors)
+        for ones, count in enumerate(votes.bincount().tolist()):
+            if count:
+                self._votes.add(s.teachers - ones, ones, count)
+        labels = noisy_labels(votes, s.teachers, s.lam, self._generator)
+        answer = self.student.judge(message.vectors, labels)
+        self._done += 1
+        self._owed = s.candidate_due(self._done)
+        return Gradient(message.step, answer)
+
+    def _weigh(self, message: Candidate) -> None:
+        """Keep the candidate if it is the best by CSLS.
+
+        The criterion is computed on raw Y, without noise, so ε does not cover it: the client must not learn which
+        candidate won, nor by how much. That is why it sends its whole translation every time and hears `Received`
+        every time, instead of being asked for the best one, and why the game does not stop when the criterion does.
+        """
+        n, some = len(self._rows), min(len(self._rows), self.settings.csls_rows)
+        chosen = torch.arange(some) * n // some
+        value = csls_criterion(message.vectors[chosen], self._rows[chosen], self.settings.csls_k)
+        if math.isnan(value):  # Y itself may be broken; the client must not hear of it
+            value = -math.inf
+        if self._best is None or value > self._criteria[self._best.step]:
+            self._best = message
+        self._criteria[message.step] = value
+        self._owed = False

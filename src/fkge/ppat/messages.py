@@ -1,0 +1,157 @@
+"""What the two sides say to each other, and how either of them listens.
+
+    client                              host
+    Samples(k)    (batch, d_host)   →
+                                    ←   Gradient(k)   (batch, d_host)
+    ...                                 ...
+    Candidate(k)  (n, d_host), …    →
+                                    ←   Received(k)
+
+`step` is the number of adversarial steps done before the message. The gradient is that of the generator's loss with
+respect to the *samples*. One with respect to the mapping, (d_client, d_host), would need X at the host.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Generic, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from fkge.errors import PeerError
+
+LIMIT = 1e6
+"""No coordinate of a message may be larger. Embeddings and their gradients are far smaller; what is larger is a fault
+or an attempt to make the other side's arithmetic overflow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One message; `step` adversarial steps were done before it."""
+
+    step: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensors in it."""
+        return sum(t.nbytes for t in (getattr(self, f.name) for f in fields(self)) if isinstance(t, Tensor))
+
+    def same_as(self, other: Message | None) -> bool:
+        """Whether both say the same, to the bit."""
+        if other is None or type(self) is not type(other):
+            return False
+        return all(_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+@dataclass(frozen=True, eq=False)
+class Samples(Message):
+    """Client to host: the translation of one batch, (batch, d_host)."""
+
+    vectors: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate(Message):
+    """Client to host: all aligned rows translated, (n, d_host), and their neighbours, (m, d_host), if there are any."""
+
+    vectors: Tensor
+    neighbours: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Message):
+    """Host to client: dL_G/dG(X) for the samples of the same step, (batch, d_host)."""
+
+    vectors: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Received(Message):
+    """Host to client: the candidate of this step has come. It says nothing else, on purpose."""
+
+
+FromClient: TypeAlias = Samples | Candidate
+FromHost: TypeAlias = Gradient | Received
+
+Heard = TypeVar("Heard", bound=Message)
+Said = TypeVar("Said", bound=Message | None)
+
+
+class Role(ABC, Generic[Heard, Said]):
+    """One side of the game: messages in, messages out.
+
+    A message that is refused raises `PeerError` and changes nothing. A repeated message gets the answer it got the
+    first time: after a lost reply the sender may simply send again, and no noise is drawn twice.
+    """
+
+    _last: Heard | None = None
+    _answer: Said
+
+    def step(self, message: Heard) -> Said:
+        """Take one message and return the answer to it."""
+        self._check_form(message)
+        if message.same_as(self._last):
+            return self._answer
+        self._check_turn(message)
+        self._answer = self._act(message)
+        self._last = message
+        return self._answer
+
+    @abstractmethod
+    def _check_form(self, message: Heard) -> None:
+        """Raise `PeerError` unless the message is one that could come at some time."""
+
+    @abstractmethod
+    def _check_turn(self, message: Heard) -> None:
+        """Raise `PeerError` unless this message is due now."""
+
+    @abstractmethod
+    def _act(self, message: Heard) -> Said:
+        """Do what the message asks."""
+
+
+def check_step(message: Message) -> None:
+    """Raise `PeerError` unless the message is numbered by a whole number."""
+    if type(message.step) is not int or message.step < 0:
+        raise PeerError(f"{_name(message)}: step is {message.step!r}; expected a whole number from 0 up")
+
+
+def check_vectors(message: Message, vectors: object, shape: tuple[int | None, int], dtype: torch.dtype) -> None:
+    """Raise `PeerError` unless `vectors` is a dense CPU tensor of this shape and type with ordinary numbers in it.
+
+    Args:
+        message: for its name in the error.
+        shape: (rows, width); rows None for any number of them.
+    """
+    where = f"{_name(message)} of step {message.step}"
+    rows, width = shape
+    if not isinstance(vectors, Tensor) or vectors.layout != torch.strided or vectors.device.type != "cpu":
+        raise PeerError(f"{where}: expected a dense tensor, got {type(vectors).__name__}")
+    if vectors.ndim != 2 or vectors.shape[1] != width or (rows is not None and vectors.shape[0] != rows):
+        wanted = f"({'any' if rows is None else rows}, {width})"
+        raise PeerError(f"{where}: expected shape {wanted}, got {tuple(vectors.shape)}; do both sides use one setting?")
+    if vectors.dtype != dtype:
+        raise PeerError(f"{where}: expected {dtype}, got {vectors.dtype}; both sides must agree on the precision")
+    if vectors.requires_grad:
+        raise PeerError(f"{where}: the tensor carries a gradient graph; detach it before sending")
+    # NaN fails the comparison too.
+    if not bool((vectors.abs() <= LIMIT).all()):
+        raise PeerError(f"{where}: a coordinate is NaN, infinite or beyond ±{LIMIT:g}; the sender's training diverged")
+
+
+def _name(message: object) -> str:
+    return type(message).__name__
+
+
+def unexpected(message: object, due: str) -> PeerError:
+    """The error for a message out of order."""
+    got = f"{_name(message)} of step {message.step}" if isinstance(message, Message) else _name(message)
+    return PeerError(f"got {got} where {due} was due; messages must come in order, each once or repeated unchanged")
