@@ -199,6 +199,68 @@ def neighbors(
     _answer(result, as_json, table)
 
 
+@app.command()
+def simulate(
+    federation: Annotated[
+        str | None,
+        typer.Argument(help="A folder with a folder per owner and aligned/, or a TOML file. Not needed with --resume."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to make.")] = Path("simulation"),
+    translate: Annotated[str | None, typer.Option(help="frame, procrustes, ppat or ppat+refine.")] = None,
+    start: Annotated[str | None, typer.Option(help="together, or alone (first train, then federate).")] = None,
+    decide: Annotated[str | None, typer.Option(help="Validation triples that decide: all, or strict.")] = None,
+    share: Annotated[str | None, typer.Option(help="both, entities or relations.")] = None,
+    ratio: Annotated[float | None, typer.Option(help="Part of the aligned pairs to use, 0.2 … 1.0.")] = None,
+    engine: Annotated[
+        str, typer.Option(help="processes: one per owner; in-process: one clock, repeatable.")
+    ] = "processes",
+    baselines: Annotated[
+        str, typer.Option(help="Further arms: independent, control, permuted, unified, fede; comma between.")
+    ] = "control",
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as recipes/dbp5l.toml.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value or train.key=value; overrides the file. Repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the simulation in this folder.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let the owners of a federation improve each other, on this machine, beside controls."""
+    from fkge.federation import FederationSettings, read_federation
+    from fkge.simulations import Simulation
+
+    with _drawing(quiet) as progress:
+        if resume is not None:
+            if federation is not None:
+                raise FkgeError("--resume goes on with what is in its folder; leave FEDERATION out")
+            simulation, out = Simulation.open(resume), resume
+        else:
+            if federation is None:
+                raise FkgeError("which federation? fkge simulate FEDERATION --out RUN (or --resume RUN)")
+            given = {"translate": translate, "start": start, "decide": decide, "share": share, "ratio": ratio}
+            settings = FederationSettings.load(config, set_ or (), **given)
+            Simulation.check_free(out)
+            read = read_federation(federation, progress)
+            for name, member in read.members.items():
+                shared = {peer: len(common) for peer, common in read.common(name).items()}
+                progress.say(
+                    f"{name}: {member.graph!r}; shares {', '.join(f'{n:,} with {p}' for p, n in shared.items())}"
+                )
+            names = [name.strip() for name in baselines.split(",") if name.strip()]
+            simulation = Simulation.create(out, read, settings, baselines=names, engine=engine, seed=seed)
+        with _interruptible(progress) as stop:
+            result = simulation.run(progress=progress, stop=stop)
+    if result is None:
+        progress.say(f"stopped; nothing is lost. Go on with: fkge simulate --resume {out}")
+        raise typer.Exit(INTERRUPTED)
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False), flush=True)
+    else:
+        for drawn in _simulation_tables(result):
+            Console().print(drawn)
+
+
 # -- what is printed -------------------------------------------------------------------------------
 
 
@@ -227,6 +289,34 @@ def _metrics_table(run: Run, result: dict[str, Any]) -> Table:
                         f"  {category} {side}", *(_figure(n, sides[side].get(n)) for n in _COLUMNS), style="dim"
                     )
     return drawn
+
+
+_PARTS = {"strict": "facts that no partner holds", "held": "facts that a partner holds"}
+
+
+def _simulation_tables(result: dict[str, Any]) -> Iterator[Table]:
+    """A table of MRR and Hit@10 for each part of the test triples: a row per owner, a column per arm."""
+    arms = list(result["mean"])
+    for part, meaning in _PARTS.items():
+        if not any(part in scores for scores in result["mean"].values()):
+            continue
+        title = f"{result['federation']}: MRR / Hit@10 on {meaning}"
+        drawn = Table("owner", *arms, "against control [95%]", title=title)
+        for name, owner in result["owners"].items():
+            cells = [_pair(owner["arms"][arm]["test"].get(part)) for arm in arms]
+            versus = owner["versus"].get("control", {}).get(part, {}).get("mrr")
+            gain = f"{versus['difference']:+.3f} [{versus['low']:+.3f}, {versus['high']:+.3f}]" if versus else ""
+            drawn.add_row(name, *cells, gain)
+        drawn.add_section()
+        mean = [result["mean"][arm].get(part) for arm in arms]
+        control, federated = result["mean"].get("control", {}).get(part), result["mean"]["federated"].get(part)
+        gain = f"{federated['mrr'] - control['mrr']:+.3f}" if control and federated else ""
+        drawn.add_row("mean", *(_pair(scores) for scores in mean), gain)
+        yield drawn
+
+
+def _pair(scores: dict[str, float] | None) -> str:
+    return "" if scores is None else f"{scores['mrr']:.3f} / {scores['hits@10']:.3f}"
 
 
 def _figure(name: str, value: float | None) -> str:

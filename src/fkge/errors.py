@@ -5,6 +5,7 @@
     ├── SettingsError         a setting is unknown or out of range
     ├── RunError              a run folder is missing, foreign, or damaged
     ├── PeerError             what a peer sent cannot be used
+    ├── EngineError           an owner's process died or failed
     └── UnknownLabelError     an entity, relation or model name that is not there
 
 Anything else that escapes is a bug.
@@ -43,6 +44,10 @@ class RunError(FkgeError):
 
 class PeerError(FkgeError):
     """What a peer sent cannot be used. Whoever raises it is as it was before the message came."""
+
+
+class EngineError(FkgeError):
+    """An owner's process died or failed; what the others did is kept."""
 
 
 class UnknownLabelError(FkgeError):

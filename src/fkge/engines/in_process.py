@@ -145,13 +145,17 @@ class _Run:
         if station.work is not None:
             initial = station.work.initial
             before = station.owner.trainer.epoch
-            outcome = station.improve()
+            outcome = station.improve(pause=lambda: self._between(name))
             epochs = station.owner.trainer.epoch - before
             duration = epochs * station.owner.trainer.triples / self._pace.triples * self._pace.slow.get(name, 1.0)
             self._noter(name)("work", until=self._now + duration, initial=initial, epoch=station.owner.trainer.epoch,
                               epochs=epochs, score=outcome.score, tested=outcome.tested, improved=outcome.improved,
                               backtracked=outcome.backtracked)  # fmt: skip
             self._at(self._now + duration, lambda: self._finish(name, outcome))
+
+    def _between(self, name: str) -> bool:
+        self._noter(name)("progress", epoch=self._stations[name].owner.trainer.epoch)
+        return False
 
     def _finish(self, name: str, outcome: Outcome) -> None:
         if name in self._gone:

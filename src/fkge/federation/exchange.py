@@ -169,11 +169,14 @@ class Receiver:
         peer: the client.
         shapes: (rows, width) due of each kind.
         dtype: of every vector.
+        align: bring the rows home by alignment, whatever frame they claim to live in.
     """
 
-    def __init__(self, peer: str, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype) -> None:
+    def __init__(
+        self, peer: str, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype, align: bool = False
+    ) -> None:
         self.gift: Gift | None = None
-        self._peer, self._shapes, self._dtype = peer, shapes, dtype
+        self._peer, self._shapes, self._dtype, self._align = peer, shapes, dtype, align
 
     def step(self, message: Message) -> Message:
         if not isinstance(message, Offer):
@@ -185,6 +188,8 @@ class Receiver:
             n, width = self._shapes[kind]
             check_vectors(message, rows[kind], (n, width), self._dtype)
             if weights[kind] is not None:
+                if weights[kind].shape != (n,):
+                    raise PeerError(f"Offer: {kind} weights of shape {tuple(weights[kind].shape)}, due {(n,)}")
                 check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self._dtype)
                 if bool((weights[kind] < 0).any()):
                     raise PeerError(f"Offer: a weight of {self._peer}'s {kind} rows is negative")
@@ -198,7 +203,7 @@ class Receiver:
             self._peer, rows, frame=message.frame,
             weights=weights if all(w is not None for w in weights.values()) else None,
             moments=moments if all(m is not None for m in moments.values()) else None,
-            refine=message.frame == HIDDEN,
+            refine=self._align or message.frame == HIDDEN,
             virtual=_virtual(message, self._shapes, self._dtype),
         )  # fmt: skip
         return Thanks(message.step)
@@ -271,7 +276,7 @@ class GameHost:
 
     def step(self, message: Message) -> Message:
         if isinstance(message, Structure):
-            if self._structure is not None:
+            if self._structure is not None and not message.same_as(self._structure):
                 raise PeerError("the structure of neighbours came twice")
             self._structure = message
             return Thanks(0)
@@ -329,14 +334,17 @@ def host_role(
     """
     if mode in ("frame", "procrustes"):
         shapes: dict[Kind, tuple[int, int]] = {kind: (len(own[kind]), widths[kind]) for kind in KINDS}
-        return Receiver(peer, shapes, own["entity"].dtype)
+        return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes")
     return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine")
 
 
-def aligned(gift: Gift, own: Mapping[Kind, Tensor]) -> Tensor:
-    """W (d_peer, d_own) that brings the gift's rows nearest to the host's own: orthogonal Procrustes on all pairs."""
+def aligned(gift: Gift, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:
+    """W (d_peer, d_own) that brings the gift's rows nearest to the host's own: orthogonal Procrustes on all pairs.
+
+    `one_space`: relations live in the entities' space, and say something about W too.
+    """
     x, y = [gift.rows["entity"]], [own["entity"]]
-    if gift.rows["relation"].numel() and own["relation"].shape[1] == own["entity"].shape[1]:
+    if one_space and gift.rows["relation"].numel():
         x.append(gift.rows["relation"])
         y.append(own["relation"])
     return procrustes(torch.cat(x), torch.cat(y))

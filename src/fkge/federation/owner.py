@@ -81,8 +81,9 @@ class Ledger:
 
     Attributes:
         best_score: on the validation triples that decide; best_epoch: when.
-        tests: how many; stale: since the best one.
-        rounds: exchanges aggregated and trained on; accepted: those that led to a better score at the next test.
+        tests: how many; stale: since the best one, or since it went back to that.
+        rounds: exchanges aggregated and trained on; pending: those since the last test; accepted: those that led to a
+            better score at the next test.
         backtracked: times it went back to its best vectors.
         handshakes: translations hosted, by peer.
         seconds: CPU time by activity.
@@ -94,6 +95,7 @@ class Ledger:
     tests: int = 0
     stale: int = 0
     rounds: int = 0
+    pending: int = 0
     accepted: int = 0
     backtracked: int = 0
     handshakes: dict[str, int] = field(default_factory=dict)
@@ -156,7 +158,7 @@ class Owner:
         self.peers = dict(peers or {})
         self.plan = plan or Plan.of(settings)
         self.ledger = Ledger()
-        self.train_settings: TrainSettings = settings.train.model_copy(update={"seed": _seed(seed, name, "train")})
+        self.train_settings: TrainSettings = settings.train.model_copy(update={"seed": seed_of(seed, name, "train")})
         self.tables: Tables = make_tables(self.train_settings, len(graph.entities), len(graph.relations))
         self.frame = name
         if tokens is not None and settings.start == "together":
@@ -164,7 +166,7 @@ class Owner:
         self.trainer = Trainer(self.tables, graph.train, self.train_settings)
         self._secret = secret
         self._known = Known.of(graph)
-        self._decide = _sample(graph.valid if decide is None else decide, self.train_settings, seed)
+        self._decide = sample_triples(graph.valid if decide is None else decide, self.train_settings, seed)
         self._support = _support(graph)
         self._best: Snapshot | None = None
         self._best_frame = self.frame
@@ -204,6 +206,7 @@ class Owner:
             with self._clock("translate"):
                 self._aggregate(gifts)
             self.ledger.rounds += 1
+            self.ledger.pending += 1
         until = plan.initial if initial else trainer.epoch + self.settings.epochs
         until = min(until, plan.total)
         tested = improved = backtracked = False
@@ -216,15 +219,15 @@ class Owner:
         self._untested += 1
         if initial and plan.alone:
             backtracked = self._go_back()
+            self._untested = 0
         elif self._untested >= self.settings.test_every or self.spent:
             tested, improved = True, self._test()
-            self.ledger.accepted += self._untested if improved and gifts else 0
-            self._untested = 0
+            self.ledger.accepted += self.ledger.pending if improved else 0
+            self.ledger.pending = self._untested = 0
             patience = self.settings.patience
             if patience and self.ledger.stale >= patience:
                 backtracked = self._go_back()
                 self.ledger.backtracked += 1
-                self.ledger.stale = 0
         news = improved or initial or not backtracked
         return Outcome(news, self.spent, tested, self.ledger.best_score, improved, backtracked)
 
@@ -281,6 +284,7 @@ class Owner:
             return False
         self.tables.restore(self._best)
         self.frame = self._best_frame
+        self.ledger.stale = 0
         return True
 
     def best(self) -> Tables:
@@ -308,9 +312,10 @@ class Owner:
     def common(self, peer: str) -> Common:
         """What is exchanged with `peer`: relations only if both models use them alike, and in the entities' space."""
         common = self.peers[peer].common
-        if self._alike(peer) and (self.mode(peer) == "frame" or self._one_space):
-            return common
-        return common.only(_ENTITIES)
+        return common if self._relations_pass(peer) else common.only(_ENTITIES)
+
+    def _relations_pass(self, peer: str) -> bool:
+        return self._alike(peer) and (self.mode(peer) == "frame" or self._one_space)
 
     @property
     def _one_space(self) -> bool:
@@ -339,7 +344,7 @@ class Owner:
 
     def _noise(self, peer: str, session: int, role: str) -> torch.Generator:
         return torch.Generator().manual_seed(
-            _seed(self._secret, self.name, peer, str(session), str(self.trainer.epoch), role)
+            seed_of(self._secret, self.name, peer, str(session), str(self.trainer.epoch), role)
         )
 
     def _ids(self, peer: str, kind: Kind) -> Tensor:
@@ -360,7 +365,7 @@ class Owner:
                     ids = self._ids(peer, kind).to(self.tables.device)
                     states = [self.tables.state(kind, slot)[ids].cpu() for slot in SLOTS]
                     extra[f"{kind}_moments"] = torch.stack(states)
-        if self.settings.neighbours:
+        if self.settings.neighbours and self._relations_pass(peer):  # a neighbour is told by the relation to it
             extra |= self._neighbourhood(peer)
         return Offer(0, self.frame, rows["entity"], rows["relation"], **extra)
 
@@ -404,16 +409,24 @@ class Owner:
             return
         senior = min((g for g in gifts if g.frame is not None and not g.refine), key=_frame, default=None)
         if senior is not None and _frame(senior) < self.frame:
-            self.tables.rotate(aligned(senior, self._rows(senior.peer)).T)
+            self.tables.rotate(aligned(senior, self._rows(senior.peer), self._one_space).T)
             self.frame = _frame(senior)
 
     def _bring_home(self, gift: Gift) -> Gift:
-        """The gift in this owner's space: as it is where both live in one frame, else aligned on the shared rows."""
+        """The gift in this owner's space: as it is where both live in one frame, else aligned on the shared rows.
+
+        Relations that live in a space of their own (TransR, RotatE) are not brought along: of them, the host keeps its
+        own, and neighbours, which they lead to, are left out.
+        """
         if not gift.refine and gift.frame in (None, self.frame):
             return gift
-        w = aligned(gift, self._rows(gift.peer))
-        rows = {kind: rows @ w if rows.numel() else self._rows(gift.peer)[kind] for kind, rows in gift.rows.items()}
-        virtual = gift.virtual
+        own, one_space = self._rows(gift.peer), self._one_space
+        w = aligned(gift, own, one_space)
+        rows = {
+            kind: rows @ w if rows.numel() and (one_space or kind == "entity") else own[kind]
+            for kind, rows in gift.rows.items()
+        }
+        virtual = gift.virtual if one_space else None
         if virtual is not None:
             relations = virtual.relations @ w if virtual.relations.numel() else virtual.relations
             virtual = type(virtual)(virtual.entities @ w, relations, virtual.triples)
@@ -459,13 +472,15 @@ class Owner:
             if gift.moments is not None
         ]
         mean = weighted_mean(torch.stack([s.cpu() for s in states]), own.to(states[0].dtype), moments)
-        for state, new in zip(states, mean, strict=True):
-            state.copy_(new)
+        ids = given(mean.shape[1], moments).to(self.tables.device)
+        for state, new in zip(states, mean.to(self.tables.device), strict=True):
+            state[ids] = new[ids]
 
     @contextmanager
     def _grafted(self, gifts: Sequence[Gift]) -> Iterator[None]:
         """Virtual rows and triples of all gifts, for the time of a training; gone afterwards, whatever happens."""
         brought = [self._bring_home(gift) for gift in gifts if gift.virtual is not None]
+        brought = [gift for gift in brought if gift.virtual is not None]
         if not brought:
             yield
             return
@@ -530,13 +545,14 @@ def _frame(gift: Gift) -> str:
     return gift.frame
 
 
-def _seed(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     """A seed below 2⁶³ that follows from all parts."""
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def _sample(triples: Triples, settings: TrainSettings, seed: int) -> Triples:
+def sample_triples(triples: Triples, settings: TrainSettings, seed: int) -> Triples:
+    """The validation triples that are ranked at each test: the same ones for a seed, in every arm."""
     most = settings.validation_triples
     if 0 < most < len(triples):
         chosen = np.random.default_rng(seed).choice(len(triples), most, replace=False)

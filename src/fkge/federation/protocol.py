@@ -332,6 +332,7 @@ class Protocol:
         if event.peer in self.manners.refuses:
             return [Send(event.peer, Refuse, event.session)]
         if self.state is State.BUSY or self._about_to_work:
+            self._present.add(event.peer)  # or it would not be told afterwards
             if event.peer not in self._put_off:
                 self._put_off.append(event.peer)
             return [Send(event.peer, Defer, event.session)]
@@ -354,6 +355,7 @@ class Protocol:
         self._answered(event)
         self._unwilling.add(event.peer)
         self._expected.discard(event.peer)
+        self.queue = [p for p in self.queue if p != event.peer]
         return self._go_on()
 
     def _receive(self, event: Received) -> list[Instruction]:
@@ -402,9 +404,9 @@ class Protocol:
             raise PeerError(f"{peer} shares nothing with this owner")
 
     def _note(self, event: Signal) -> None:
+        self._present.add(event.peer)
         if event.peer in self._unwilling:
             return
-        self._present.add(event.peer)
         if event.last:
             self._expected.discard(event.peer)
         else:
@@ -441,6 +443,8 @@ class Protocol:
             self.state = State.BUSY
             return [Improve(work)]
         wanted = self._queue_now()
+        if not wanted:  # whoever the window was opened for is lost; the next news opens one of its own
+            self._windowed = False
         if wanted and self.manners.gather and not self._windowed and not self._expected <= set(self.queue):
             self._windowed = True
             return [Timer(self.manners.window)]

@@ -1,0 +1,447 @@
+"""One spawned process per owner, one thread of arithmetic each, pipes between them. Nobody holds another's tables.
+
+The process that starts them knows names and folders. It hears what is worth a line in the trace, asks owners that rest
+whether everybody does, and tells them to conclude. It carries no message between owners: each pair has its own pipe.
+
+A process that dies takes nothing with it but its own latest seconds: peers hear that the pipe is closed and go on, and
+the run can be taken up again from the owners' checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from fkge.engines.in_process import SECONDS_BETWEEN_CHECKPOINTS
+from fkge.engines.station import Note, Station
+from fkge.errors import EngineError
+from fkge.federation.home import Arm, Home
+from fkge.federation.owner import Plan
+from fkge.federation.protocol import Lost, Protocol, Wake
+
+
+class Processes:
+    """The engine for simulations on one machine.
+
+    Args:
+        homes: the owners.
+        note: told of events, with ``owner`` and seconds ``t`` since the arm began.
+    """
+
+    name = "processes"
+
+    def __init__(self, homes: Sequence[Home], note: Note) -> None:
+        self._folders = {home.name: home.folder for home in homes}
+        self._note = note
+        self._workers: dict[str, Any] = {}
+        self._lines: dict[str, Connection] = {}
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Processes:
+        context = get_context("spawn")
+        names = list(self._folders)
+        ends: dict[str, dict[str, Connection]] = {name: {} for name in names}
+        for i, a in enumerate(names):
+            for b in names[i + 1 :]:
+                ends[a][b], ends[b][a] = context.Pipe()
+        for name in names:
+            ours, theirs = context.Pipe()
+            worker = context.Process(
+                target=_main, args=(str(self._folders[name]), ends[name], theirs), name=f"fkge {name}", daemon=True
+            )
+            worker.start()
+            # Only the two owners may hold the ends of their pipe, or nobody would notice when one of them dies.
+            for end in (*ends[name].values(), theirs):
+                end.close()
+            self._workers[name], self._lines[name] = worker, ours
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for name in self._workers:
+            self._tell(name, do="exit")
+        for worker in self._workers.values():
+            worker.join(timeout=10)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The owners' processes."""
+        return {name: worker.pid for name, worker in self._workers.items()}
+
+    @property
+    def lost(self) -> list[str]:
+        """Owners whose process has died."""
+        return [name for name, worker in self._workers.items() if not worker.is_alive()]
+
+    # -- work ----------------------------------------------------------------------------------------
+
+    def run(self, arm: Arm, stop: Callable[[], bool] | None = None) -> bool:
+        """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again takes it up."""
+        self._check_alive()
+        watch = _Watch()
+        for name in self._workers:
+            self._tell(name, do="arm", arm=_arm_to_json(arm))
+        while True:
+            busy = self._listen(watch)
+            if stop is not None and stop() and not watch.halting:
+                watch.halting = True
+                for name in self._workers:
+                    self._tell(name, do="halt")
+            if not busy:
+                break
+            if watch.all_at_rest(self._alive()):
+                for name in self._alive():
+                    self._tell(name, do="conclude")
+                watch.concluding = True
+            elif watch.wants_probe(self._alive()):
+                for name in self._alive():
+                    self._tell(name, do="probe")
+        return not watch.halting and not self.lost
+
+    def central(self, arms: Sequence[str], run: Callable[..., None]) -> None:
+        """Run what only a server could, each in one of the processes; `run` must be importable by its name."""
+        self._check_alive()
+        where = f"{run.__module__}:{run.__qualname__}"
+        folders = [str(folder) for folder in self._folders.values()]
+        names = list(self._workers)
+        pending = list(arms)
+        watch = _Watch()
+        lanes = max(1, min(len(names), os.cpu_count() or 1))
+        free = names[:lanes]
+        while pending or len(free) < lanes:
+            while pending and free:
+                self._tell(free.pop(), do="central", arm=pending.pop(0), run=where, homes=folders)
+            watch.over.clear()
+            self._listen(watch, idle=True)
+            free += [name for name in watch.over if name not in free]
+            if self.lost:
+                raise EngineError(f"the process of {self.lost[0]} died during {', '.join(arms)}; resume the run")
+
+    def _check_alive(self) -> None:
+        if self.lost:
+            raise EngineError(
+                f"{self._why(self.lost[0])}. The others' work is kept; resume the run to go on with all of them"
+            )
+
+    def _why(self, name: str) -> str:
+        code = self._workers[name].exitcode
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+        return f"the process of owner {name} {how}"
+
+    def _alive(self) -> list[str]:
+        return [name for name, worker in self._workers.items() if worker.is_alive()]
+
+    def _tell(self, name: str, **command: Any) -> None:
+        with contextlib.suppress(OSError):  # it died; the others go on
+            self._lines[name].send_bytes(json.dumps(command).encode())
+
+    def _listen(self, watch: _Watch, idle: bool = False) -> bool:
+        """Take in what owners have to say. False once none of them is at work any more."""
+        lines = {self._lines[name]: name for name in self._workers if name not in watch.deaf}
+        for line in wait(list(lines), timeout=0.2):
+            name = lines[line]  # type: ignore[index]
+            try:
+                while line.poll():  # type: ignore[union-attr]
+                    self._hear(watch, name, json.loads(line.recv_bytes()))  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                self._workers[name].join(timeout=5)
+                watch.deaf.add(name)
+                watch.over.add(name)
+                self._note("died", owner=name, why=self._why(name))
+        return idle or not watch.over >= set(self._workers)
+
+    def _hear(self, watch: _Watch, name: str, said: dict[str, Any]) -> None:
+        event = said.pop("event")
+        if event == "rest":
+            watch.rests[name] = (said["sent"], said["received"])
+            watch.answered.add(name)
+        elif event == "stir":
+            watch.rests.pop(name, None)
+            watch.answered.discard(name)
+        elif event == "over":
+            watch.over.add(name)
+        elif event == "failed":
+            raise EngineError(f"owner {name}: {said['why']}")
+        else:
+            self._note(event, **said)
+
+
+class _Watch:
+    """What the starting process knows of the owners' rest.
+
+    Owners report, when they come to rest, how many messages they have sent and received. If all rest and the sums
+    agree, they are asked once more: if nothing has changed in between, nothing was under way (Mattern's four counters).
+    """
+
+    def __init__(self) -> None:
+        self.rests: dict[str, tuple[int, int]] = {}
+        self.answered: set[str] = set()
+        self.over: set[str] = set()
+        self.deaf: set[str] = set()
+        self.halting = False
+        self.concluding = False
+        self._first: dict[str, tuple[int, int]] | None = None
+
+    def _balanced(self, alive: list[str]) -> bool:
+        if self.concluding or self.halting or not alive or not set(alive) <= set(self.rests):
+            return False
+        sent = sum(self.rests[name][0] for name in alive)
+        received = sum(self.rests[name][1] for name in alive)
+        # What went to or came from a dead owner is in no sum; then rest alone must do, twice.
+        return sent == received or bool(self.deaf)
+
+    def wants_probe(self, alive: list[str]) -> bool:
+        if not self._balanced(alive):
+            self._first = None
+            return False
+        if self._first is not None:
+            return False
+        self._first = dict(self.rests)
+        self.answered.clear()
+        return True
+
+    def all_at_rest(self, alive: list[str]) -> bool:
+        if self._first is None or not self._balanced(alive):
+            return False
+        if not set(alive) <= self.answered:
+            return False
+        if self._first == self.rests:
+            return True
+        self._first = None
+        return False
+
+
+def _arm_to_json(arm: Arm) -> dict[str, Any]:
+    plan = {"initial": arm.plan.initial, "total": arm.plan.total, "alone": arm.plan.alone}
+    return {
+        "name": arm.name, "plan": plan, "peers": arm.peers, "permuted": arm.permuted, "begin_with": arm.begin_with,
+    }  # fmt: skip
+
+
+# -- in an owner's process ---------------------------------------------------------------------------
+
+
+class _Line:
+    """A pipe that is written by a thread of its own: a slow reader holds up nobody but its own messages."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes) -> None:
+        self._queue.put(data)
+
+    def _write(self) -> None:
+        while (data := self._queue.get()) is not None:
+            try:
+                self.connection.send_bytes(data)
+            except OSError:
+                return  # the reader is gone; whoever reads from it will notice
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
+        self._queue.put(None)
+        self._thread.join()
+
+
+class _Leave(Exception):
+    """The starting process is gone."""
+
+
+class _Worker:
+    """An owner's process."""
+
+    def __init__(self, folder: Path, pipes: dict[str, Connection], control: Connection) -> None:
+        self.home = Home.open(folder)
+        self._lines = {name: _Line(pipe) for name, pipe in pipes.items()}
+        self._control = control
+        self._out = _Line(control)
+        self._station: Station | None = None
+        self._arm: Arm | None = None
+        self._due: float | None = None
+        self._began = self._saved = self._said = time.monotonic()
+        self._sent = self._received = 0
+        self._resting = False
+        self._command: str | None = None
+        self._dead: set[str] = set()
+
+    def say(self, event: str, **fields: Any) -> None:
+        self._out.send(json.dumps({"event": event, **fields}, allow_nan=False).encode())
+
+    def note(self, event: str, **fields: Any) -> None:
+        t = round(time.monotonic() - self._began, 3)
+        self.say(event, arm=self._arm.name if self._arm else None, owner=self.home.name, t=t, **fields)
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Do what the starting process says until it says exit, or is gone."""
+        while True:
+            try:
+                command = json.loads(self._control.recv_bytes())
+            except (EOFError, OSError):
+                return
+            if command["do"] == "exit":
+                self._out.flush()
+                return
+            if command["do"] == "central":
+                self._central(command)
+            elif command["do"] == "arm":
+                raw = command["arm"]
+                self._run(Arm(**{**raw, "plan": Plan(**raw["plan"])}))
+
+    def _central(self, command: dict[str, Any]) -> None:
+        module, _, name = command["run"].partition(":")
+        run = getattr(__import__(module, fromlist=[name]), name)
+        self._began = time.monotonic()
+        run(command["arm"], [Home.open(Path(p)) for p in command["homes"]], self._tell_central)
+        self.say("over")
+
+    def _tell_central(self, event: str, **fields: Any) -> None:
+        self.say(event, **{"t": round(time.monotonic() - self._began, 3)} | fields)
+
+    def _run(self, arm: Arm) -> None:
+        owner, trained = self.home.owner(arm)
+        self._arm = arm
+        self._began = self._saved = time.monotonic()
+        self._sent = self._received = 0
+        self._resting, self._command, self._due = False, None, None
+        station = Station(owner, Protocol(owner.peers, self.home.manners(arm)), self._post, self.note)
+        self._station = station
+        for name in self._dead & set(owner.peers):
+            station.handle(Lost(name))
+        station.begin(trained)
+        while self._command is None:
+            if station.timer is not None:
+                self._due, station.timer = time.monotonic() + station.timer, None
+            if station.work is not None:
+                self._stir()
+                self._improve(station)
+                continue
+            if self._due is not None and time.monotonic() >= self._due:
+                self._due = None
+                station.handle(Wake())
+                continue
+            if station.protocol.at_rest and not self._resting:
+                self._resting = True
+                self._report()
+            self._pump(None if self._due is None else max(0.0, self._due - time.monotonic()))
+        self._save()
+        if self._command == "conclude":
+            self.home.conclude(arm.name, owner.best(), owner.ledger, owner.train_settings)
+        self._station = None
+        self.say("over")
+
+    def _improve(self, station: Station) -> None:
+        assert station.work is not None
+        initial, before, t0 = station.work.initial, station.owner.trainer.epoch, time.monotonic() - self._began
+        outcome = station.improve(pause=self._between)
+        self.note(
+            "work", since=round(t0, 3), initial=initial, epoch=station.owner.trainer.epoch,
+            epochs=station.owner.trainer.epoch - before, score=outcome.score, tested=outcome.tested,
+            improved=outcome.improved, backtracked=outcome.backtracked,
+        )  # fmt: skip
+        station.finish(outcome)
+        if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS:
+            self._save()
+
+    def _between(self) -> bool:
+        """Between two chunks of an epoch: look after peers, and say how far it is about once a second."""
+        assert self._station is not None
+        if time.monotonic() - self._said > 1:
+            self._said = time.monotonic()
+            self.note("progress", epoch=self._station.owner.trainer.epoch)
+        return self._pump(0.0)
+
+    def _save(self) -> None:
+        assert self._station is not None
+        assert self._arm is not None
+        folder = self.home.arm_folder(self._arm.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._station.owner.save(folder / "checkpoint.safetensors")
+        self._saved = time.monotonic()
+
+    # -- messages ------------------------------------------------------------------------------------
+
+    def _post(self, peer: str, data: bytes) -> None:
+        self._sent += 1
+        self._lines[peer].send(data)
+
+    def _report(self) -> None:
+        self.say("rest", sent=self._sent, received=self._received)
+
+    def _stir(self) -> None:
+        if self._resting:
+            self._resting = False
+            self.say("stir")
+
+    def _pump(self, timeout: float | None) -> bool:
+        """Take in what has come, from peers and from above. Called within training too, so that nobody waits for it."""
+        station = self._station
+        assert station is not None
+        lines = {line.connection: name for name, line in self._lines.items() if name not in self._dead}
+        for ready in wait([*lines, self._control], timeout):
+            if ready is self._control:
+                self._obey()
+                continue
+            peer = lines[ready]  # type: ignore[index]
+            try:
+                data = ready.recv_bytes()  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                self._dead.add(peer)
+                if peer in station.owner.peers:
+                    station.handle(Lost(peer))
+                continue
+            self._stir()
+            self._received += 1
+            if peer in station.owner.peers:
+                station.deliver(peer, data)
+        return False
+
+    def _obey(self) -> None:
+        try:
+            command = json.loads(self._control.recv_bytes())["do"]
+        except (EOFError, OSError):
+            raise _Leave from None
+        if command == "probe":
+            if self._resting:
+                self._report()
+        elif command in ("conclude", "halt", "exit"):
+            self._command = command
+            if command == "exit":
+                raise _Leave
+
+
+def _main(folder: str, pipes: dict[str, Connection], control: Connection) -> None:
+    """The life of an owner's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process hears it and says what to do
+    import torch
+
+    torch.set_num_threads(1)
+    worker = _Worker(Path(folder), pipes, control)
+    try:
+        worker.serve()
+    except _Leave:
+        with contextlib.suppress(Exception):
+            worker._save()
+    except Exception as error:
+        import traceback
+
+        worker.say("failed", why=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        worker._out.flush()
+        raise SystemExit(1) from error

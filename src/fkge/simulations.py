@@ -1,0 +1,268 @@
+"""An experiment: one federation, several arms, one folder that holds all of it.
+
+RUN/
+  simulation.json     what was asked for
+  settings.toml       every setting, explained
+  owners/NAME/        each owner's home: its graph, settings and acquaintances
+  arms/ARM/NAME/      what each owner reached in each arm: checkpoint, model, ranks, result
+  trace.jsonl         one line for each thing that happened
+  results.json        metrics by owner and arm, comparisons, costs
+
+Arms, all with the same number of epochs and of tests:
+
+  independent   a lone owner's first training
+  control       the lone owner trains on, for as many epochs as the others get
+  permuted      everything as in `federated`, but aligned rows are mixed up: what it earns is no transfer
+  federated     the federation
+  fede          a server averages shared vectors (needs owners that train alike)
+  unified       one graph made of all (needs that, and everybody's data)
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fkge.engines import ENGINES, Engine, run_central
+from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
+from fkge.evaluate import paired_bootstrap
+from fkge.federation import Arm, Federation, FederationSettings, Home, Plan, load_ranks, make_homes
+from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
+
+ARMS = ("independent", "control", "permuted", "federated", "fede", "unified")
+CENTRAL = ("fede", "unified")
+COMPARED = ("mrr", "hits@10")
+
+
+class Simulation:
+    """A simulation's folder. Make one with `create` or `open`."""
+
+    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+        self.folder = folder
+        self.about = about
+        self.trace = Trace(folder / "trace.jsonl")
+        self.settings = FederationSettings.load(folder / "settings.toml")
+        self.arms: list[str] = about["arms"]
+
+    # -- making and finding --------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        federation: Federation,
+        settings: FederationSettings,
+        *,
+        baselines: Iterable[str] = ("control",),
+        engine: str = "processes",
+        seed: int = 0,
+    ) -> Simulation:
+        """A new simulation in `folder`, which must not hold anything yet."""
+        cls.check_free(folder)
+        arms = cls._arms(settings, baselines)
+        if engine not in ENGINES:
+            raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
+        folder.mkdir(parents=True, exist_ok=True)
+        make_homes(folder, federation, settings, seed)
+        write_atomically(folder / "settings.toml", settings.to_toml().encode())
+        about = {
+            "federation": federation.name, "owners": list(federation.members), "arms": arms, "engine": engine,
+            "seed": seed,
+        }  # fmt: skip
+        # Written last: a folder with it is a whole simulation.
+        write_atomically(folder / "simulation.json", (json.dumps(about, indent=2) + "\n").encode())
+        return cls(folder, about)
+
+    @staticmethod
+    def _arms(settings: FederationSettings, baselines: Iterable[str]) -> list[str]:
+        wanted = {"federated"}
+        for name in baselines:
+            if name not in ARMS:
+                raise SettingsError(f"there is no arm {name!r}{did_you_mean(name, ARMS)}; there are {', '.join(ARMS)}")
+            wanted.add(name)
+        if settings.start == "alone":
+            wanted.add("independent")  # the others begin where it ends
+        if "independent" in wanted and settings.initial_epochs == 0:
+            raise SettingsError("initial_epochs is 0, so there is no first training to begin with, or to report")
+        return [arm for arm in ARMS if arm in wanted]
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuse a folder that holds something."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise RunError(f"{folder}: is there already. Go on with it: fkge simulate --resume {folder}")
+
+    @classmethod
+    def open(cls, folder: Path) -> Simulation:
+        """The simulation in `folder`."""
+        path = folder / "simulation.json"
+        if not path.exists():
+            raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
+        return cls(folder, json.loads(path.read_text(encoding="utf-8")))
+
+    @property
+    def homes(self) -> list[Home]:
+        """The owners' homes."""
+        return [Home.open(self.folder / "owners" / name) for name in self.about["owners"]]
+
+    def arm(self, name: str) -> Arm:
+        """What an arm is, to each owner."""
+        s = self.settings
+        if name == "independent":
+            return Arm(name, Plan(s.initial_epochs, s.initial_epochs, alone=True), peers=False)
+        begin = "independent" if s.start == "alone" else None
+        return Arm(name, Plan.of(s), peers=name != "control", permuted=name == "permuted", begin_with=begin)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What the finished simulation found, or None."""
+        path = self.folder / "results.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    # -- running -------------------------------------------------------------------------------------
+
+    def run(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> dict[str, Any] | None:
+        """Run every arm that is not finished, then sum up. None if asked to stop before the end.
+
+        Raises:
+            EngineError: an owner's process died. The other owners have finished the arm without it.
+        """
+        if self.result is not None:
+            return self.result
+        homes = self.homes
+        pending = [arm for arm in self.arms if any(home.result(arm) is None for home in homes)]
+        if pending:
+            drawn = _Drawn(self.trace)
+            with ENGINES[self.about["engine"]](homes, drawn.note) as engine:
+                for name in pending:
+                    if name not in CENTRAL and not self._run_arm(engine, name, homes, drawn, progress, stop):
+                        return None
+                central = [name for name in pending if name in CENTRAL]
+                if central and not (stop is not None and stop()):
+                    total = sum(self.settings.total_epochs for _ in central) * len(homes)
+                    with drawn.drawing(progress, f"{' and '.join(central)}", total):
+                        engine.central(central, run_central)
+            if stop is not None and stop():
+                return None
+        return self._sum_up(homes)
+
+    def _run_arm(
+        self,
+        engine: Engine,
+        name: str,
+        homes: Sequence[Home],
+        drawn: _Drawn,
+        progress: Progress,
+        stop: Callable[[], bool] | None,
+    ) -> bool:
+        arm = self.arm(name)
+        self.trace.write("arm", arm=name, time=round(time.time(), 1))
+        started = time.monotonic()
+        with drawn.drawing(progress, name, arm.plan.total * len(homes)):
+            whole = engine.run(arm, stop)
+        if stop is not None and stop():
+            return False
+        if not whole:
+            dead = [home.name for home in homes if home.result(name) is None]
+            raise EngineError(
+                f"{', '.join(dead)} died during {name}; the other owners went on without and nothing of theirs is "
+                f"lost. Take it up again: fkge simulate --resume {self.folder}"
+            )
+        self.trace.write("arm over", arm=name, seconds=round(time.monotonic() - started, 2))
+        return True
+
+    # -- summing up ----------------------------------------------------------------------------------
+
+    def _sum_up(self, homes: Sequence[Home]) -> dict[str, Any]:
+        owners: dict[str, Any] = {}
+        for home in homes:
+            graph = home.graph
+            owners[home.name] = {
+                "model": home.settings.train.model, "entities": len(graph.entities),
+                "relations": len(graph.relations), "triples": len(graph.train),
+                "shares": {
+                    peer: {"entities": len(known.common.entities), "relations": len(known.common.relations)}
+                    for peer, known in home.peers.items()
+                },
+                "arms": {arm: home.result(arm) for arm in self.arms},
+                "versus": self._compare(home),
+            }  # fmt: skip
+        result = {
+            **{key: self.about[key] for key in ("federation", "engine", "seed")},
+            "start": self.settings.start, "translate": self.settings.translate, "decide": self.settings.decide,
+            "epochs": self.settings.total_epochs, "seconds": self._seconds(),
+            "mean": {arm: self._mean(owners, arm) for arm in self.arms}, "owners": owners,
+        }  # fmt: skip
+        write_atomically(self.folder / "results.json", (json.dumps(result, indent=2) + "\n").encode())
+        return result
+
+    def _seconds(self) -> float:
+        """Wall-clock seconds of all arms that ran to their end."""
+        return round(sum(float(r["seconds"]) for r in self.trace.read() if r["event"] == "arm over"), 1)
+
+    def _mean(self, owners: dict[str, Any], arm: str) -> dict[str, Any]:
+        """Means over owners, for each part of the test triples that any of them has."""
+        out: dict[str, Any] = {}
+        for part in ("strict", "held"):
+            found = [o["arms"][arm]["test"][part] for o in owners.values() if part in o["arms"][arm]["test"]]
+            if found:
+                keys = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
+                out[part] = {key: float(np.mean([f[key] for f in found])) for key in keys}
+        return out
+
+    def _compare(self, home: Home) -> dict[str, Any]:
+        """The federated owner against its other arms: paired bootstrap over its test triples."""
+        ours, held = load_ranks(home.arm_folder("federated") / "ranks.safetensors")
+        out: dict[str, Any] = {}
+        for arm in self.arms:
+            if arm == "federated":
+                continue
+            theirs, _ = load_ranks(home.arm_folder(arm) / "ranks.safetensors")
+            out[arm] = {}
+            for part, mask in (("strict", ~held), ("held", held)):
+                if mask.any():
+                    found = {
+                        m: paired_bootstrap(theirs[mask].realistic, ours[mask].realistic, metric=m) for m in COMPARED
+                    }
+                    out[arm][part] = {
+                        m: {"difference": d.difference, "low": d.low, "high": d.high, "p": d.p}
+                        for m, d in found.items()
+                    }
+        return out
+
+
+class _Drawn:
+    """Events of an engine: into the trace, and onto the screen."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._task: Task | None = None
+        self._epochs: dict[tuple[str, str], int] = {}
+        self._scores: dict[str, float] = {}
+
+    @contextmanager
+    def drawing(self, progress: Progress, name: str, epochs: int) -> Iterator[None]:
+        """Draw `epochs` of work as one bar."""
+        self._scores.clear()
+        with progress.task(name, epochs, "epochs") as self._task:
+            yield
+        self._task = None
+
+    def note(self, event: str, **fields: Any) -> None:
+        if event != "progress":
+            self._trace.write(event, **fields)
+        owner, arm = fields.get("owner"), fields.get("arm")
+        if self._task is None or owner is None or "epoch" not in fields:
+            return
+        done = fields["epoch"] - self._epochs.get((str(arm), owner), 0)
+        self._epochs[str(arm), owner] = fields["epoch"]
+        if fields.get("score") is not None:
+            self._scores[owner] = fields["score"]
+        shown = {"mrr": float(np.mean(list(self._scores.values())))} if self._scores else {}
+        self._task.advance(max(0, done), **shown)

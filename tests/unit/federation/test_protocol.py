@@ -1,0 +1,468 @@
+"""The protocol: every row of its table, the scenes it was made for, and a network that tries to break it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import pytest
+from simulated import Violation, World
+
+from fkge.errors import PeerError
+from fkge.federation import protocol as rules
+from fkge.federation.protocol import (
+    EVENTS,
+    TABLE,
+    Accept,
+    Begin,
+    Defer,
+    Drop,
+    Event,
+    Finished,
+    Host,
+    Improve,
+    Instruction,
+    Joined,
+    Lost,
+    Manners,
+    Protocol,
+    Received,
+    Refuse,
+    Request,
+    Send,
+    Serve,
+    Served,
+    Signal,
+    State,
+    Timer,
+    Wake,
+)
+
+ONE_BY_ONE = Manners(gather=False)
+PAPER = Manners(gather=False, train_alone=True)
+BUSY, READY, SLEEP = State.BUSY, State.READY, State.SLEEP
+
+
+def owner(events: Iterable[Event] = (), peers: str = "ab", manners: Manners = ONE_BY_ONE) -> Protocol:
+    """An owner that went through `events`."""
+    out = Protocol(peers, manners)
+    for event in events:
+        out.handle(event)
+    return out
+
+
+def state_of(p: Protocol) -> dict[str, Any]:
+    return copy.deepcopy(vars(p))
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+WORKING: list[Event] = [Begin()]
+ASLEEP: list[Event] = [Begin(), Finished(news=False)]
+TALKING: list[Event] = [*ASLEEP, Signal("a"), Request("b", 9)]
+"""Ready: has asked a in session 1, serves b's session 9."""
+
+Row = tuple[list[Event], Event, list[Instruction], State]
+EXPECTED: dict[tuple[State, type], Row] = {
+    (BUSY, Begin): ([], Begin(), [Improve(initial=True)], BUSY),
+    (BUSY, Finished): (WORKING, Finished(True), [Send("a", Signal), Send("b", Signal), Timer(60.0)], SLEEP),
+    (BUSY, Wake): (WORKING, Wake(), [], BUSY),
+    (BUSY, Signal): (WORKING, Signal("a"), [], BUSY),
+    (BUSY, Request): (WORKING, Request("a", 5), [Send("a", Defer, 5)], BUSY),
+    (BUSY, Lost): (WORKING, Lost("a"), [Drop("a")], BUSY),
+    (BUSY, Joined): (WORKING, Joined("c"), [], BUSY),
+    (READY, Wake): (TALKING, Wake(), [], READY),
+    (READY, Signal): (TALKING, Signal("b"), [], READY),
+    (READY, Request): (TALKING, Request("a", 5), [Send("a", Accept, 5), Serve("a", 5)], READY),
+    (READY, Accept): (TALKING, Accept("a", 1), [Host("a", 1)], READY),
+    (READY, Defer): (TALKING, Defer("a", 1), [], READY),
+    (READY, Refuse): (TALKING, Refuse("a", 1), [], READY),
+    (READY, Received): ([*TALKING, Accept("a", 1)], Received("a", 1), [], READY),
+    (READY, Served): (TALKING, Served("b", 9), [], READY),
+    (READY, Lost): (TALKING, Lost("a"), [Drop("a")], READY),
+    (READY, Joined): (TALKING, Joined("c"), [Send("c", Signal)], READY),
+    (SLEEP, Wake): (ASLEEP, Wake(), [Timer(60.0)], SLEEP),
+    (SLEEP, Signal): (ASLEEP, Signal("a"), [Send("a", Request, 1)], READY),
+    (SLEEP, Request): (ASLEEP, Request("a", 5), [Send("a", Accept, 5), Serve("a", 5)], READY),
+    (SLEEP, Lost): (ASLEEP, Lost("a"), [Drop("a")], SLEEP),
+    (SLEEP, Joined): (ASLEEP, Joined("c"), [Send("c", Signal)], SLEEP),
+}
+IN_STATE: dict[State, list[Event]] = {BUSY: WORKING, READY: TALKING, SLEEP: ASLEEP}
+
+
+def any_event(kind: type) -> Event:
+    """An event of a kind, with nothing wrong in it but, perhaps, the time."""
+    values: dict[str, Any] = {"peer": "a", "session": 1, "news": True}
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    out: Event = kind(**{name: values[name] for name in fields if name in values})
+    return out
+
+
+def test_the_table_knows_every_event_and_these_tests_every_row() -> None:
+    assert set(get_args(Event)) == set(EVENTS) and len(EVENTS) == 12
+    assert {event for _, event in TABLE} == set(EVENTS)
+    assert set(EXPECTED) == set(TABLE)
+
+
+@pytest.mark.parametrize(("state", "kind"), list(itertools.product(State, EVENTS)))
+def test_every_state_and_event(state: State, kind: type) -> None:
+    if (state, kind) in TABLE:
+        before, event, instructions, after = EXPECTED[state, kind]
+        p = owner(before)
+        assert p.state is state
+        assert p.handle(event) == instructions
+        assert p.state is after
+        return
+    p = owner(IN_STATE[state])
+    assert p.state is state
+    was = state_of(p)
+    with pytest.raises(PeerError, match=rf"{kind.__name__}.* makes no sense to an owner that is {state}"):
+        p.handle(any_event(kind))
+    assert state_of(p) == was
+
+
+@pytest.mark.parametrize(
+    ("before", "event", "words"),
+    [
+        (WORKING, Begin(), "begins once"),
+        ([], Finished(True), "begins before"),
+        (ASLEEP, Signal("x"), "x shares nothing"),
+        (ASLEEP, Request("x", 1), "x shares nothing"),
+        (WORKING, Request("x", 1), "x shares nothing"),
+        (ASLEEP, Lost("x"), "x shares nothing"),
+        (TALKING, Request("b", 9), "asked twice"),
+        (TALKING, Accept("a", 2), "was not asked"),
+        (TALKING, Accept("b", 1), "was not asked"),
+        (TALKING, Defer("b", 1), "was not asked"),
+        (TALKING, Refuse("x", 1), "was not asked"),
+        (TALKING, Received("a", 1), "is under way"),
+        (TALKING, Served("a", 9), "not being served"),
+        ([*TALKING, Accept("a", 1)], Accept("a", 1), "was not asked"),
+        ([*TALKING, Accept("a", 1)], Received("a", 7), "is under way"),
+        ([*TALKING, Lost("a")], Accept("a", 1), "was not asked"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(before: list[Event], event: Event, words: str) -> None:
+    p = owner(before)
+    was = state_of(p)
+    with pytest.raises(PeerError, match=words):
+        p.handle(event)
+    assert state_of(p) == was
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(PeerError, match="makes no sense"):
+        owner().handle(Timer(1.0))  # type: ignore[arg-type]
+
+
+# -- scenes ----------------------------------------------------------------------------------------
+
+
+def test_the_papers_way_fetches_trains_and_tells_one_at_a_time() -> None:
+    p = owner(manners=PAPER)
+    assert p.handle(Begin()) == [Improve(initial=True)]
+    assert p.working
+    p.handle(Signal("b"))
+    p.handle(Signal("a"))
+    assert p.handle(Finished(True)) == [Send("a", Signal), Send("b", Signal), Send("b", Request, 1)]
+    assert p.handle(Accept("b", 1)) == [Host("b", 1)]
+    assert p.handle(Received("b", 1)) == [Improve((("b", 1),))]
+    assert p.handle(Finished(False)) == [Send("a", Request, 2)]  # nothing new to tell
+    p.handle(Accept("a", 2))
+    assert p.handle(Received("a", 2)) == [Improve((("a", 2),))]
+    assert p.handle(Finished(True))[-1] == Improve()  # nobody has news: alone
+    assert p.handle(Finished(False)) == [Improve()]
+    assert p.handle(Finished(False, spent=True)) == [
+        Send("a", Signal, news=False, last=True), Send("b", Signal, news=False, last=True),
+    ]  # fmt: skip
+    assert p.state is SLEEP and p.spent and p.at_rest
+
+
+def test_two_owners_translate_in_both_directions_at_once() -> None:
+    a, b = owner(ASLEEP, "b"), owner(ASLEEP, "a")
+    assert a.handle(Signal("b")) == [Send("b", Request, 1)]
+    assert b.handle(Signal("a")) == [Send("a", Request, 1)]
+    assert a.handle(Request("b", 1)) == [Send("b", Accept, 1), Serve("b", 1)]
+    assert b.handle(Request("a", 1)) == [Send("a", Accept, 1), Serve("a", 1)]
+    assert a.handle(Accept("b", 1)) == [Host("b", 1)]
+    assert b.handle(Accept("a", 1)) == [Host("a", 1)]
+    assert a.handle(Received("b", 1)) == []  # it still serves
+    assert a.handle(Served("b", 1)) == [Improve((("b", 1),))]
+    assert b.handle(Served("a", 1)) == []
+    assert b.handle(Received("a", 1)) == [Improve((("a", 1),))]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_all_owners_translate_for_all_others_side_by_side(n: int) -> None:
+    names = "abcdefg"[:n]
+    owners = {x: owner([Begin()], names.replace(x, ""), Manners()) for x in names}
+    asked = []
+    for x in names:
+        owners[x].handle(Finished(True))
+    for x in names:
+        for y in names.replace(x, ""):
+            asked += [(x, s) for s in owners[x].handle(Signal(y)) if isinstance(s, Send)]
+    assert len(asked) == n * (n - 1)  # the last signal closes each window
+    for x, s in asked:
+        assert owners[s.to].handle(Request(x, s.session)) == [Send(x, Accept, s.session), Serve(x, s.session)]
+    for x, s in asked:
+        assert owners[x].handle(Accept(s.to, s.session)) == [Host(s.to, s.session)]
+    assert sum(len(p._hosting) for p in owners.values()) == n * (n - 1)
+    work: list[Instruction] = []
+    for x, s in asked:
+        work += owners[x].handle(Received(s.to, s.session))
+        work += owners[s.to].handle(Served(x, s.session))
+    assert len(work) == n and all(isinstance(w, Improve) and len(w.peers) == n - 1 for w in work)
+
+
+def test_whoever_is_put_off_is_told_afterwards_news_or_none() -> None:
+    busy = owner(WORKING)
+    assert busy.handle(Request("b", 4)) == [Send("b", Defer, 4)]
+    assert busy.handle(Request("b", 5)) == [Send("b", Defer, 5)]  # asked again: told once
+    assert busy.handle(Finished(False)) == [Send("b", Signal, news=True), Timer(60.0)]
+    host = owner(ASLEEP)
+    host.handle(Signal("a"))
+    assert host.handle(Defer("a", 1)) == [Timer(60.0)]
+    assert host.handle(Signal("a")) == [Send("a", Request, 2)]
+
+
+def test_put_off_before_it_has_begun() -> None:
+    p = owner()
+    assert p.handle(Request("a", 1)) == [Send("a", Defer, 1)]
+    assert not p.working
+    p.handle(Begin())
+    assert p.working
+    assert p.handle(Finished(False))[0] == Send("a", Signal)
+
+
+def test_who_asks_after_a_loss_is_told_too() -> None:
+    p = owner([*WORKING, Lost("a")])
+    assert p.handle(Request("a", 1)) == [Send("a", Defer, 1)]
+    assert Send("a", Signal) in p.handle(Finished(False))
+
+
+def test_an_owner_about_to_work_takes_no_new_guests() -> None:
+    p = owner([*TALKING, Accept("a", 1), Received("a", 1)])  # b's translation is all that keeps it
+    assert p.handle(Request("a", 3)) == [Send("a", Defer, 3)]
+    assert p.handle(Served("b", 9)) == [Improve((("a", 1),))]
+    assert p.handle(Finished(False))[0] == Send("a", Signal)
+
+
+def test_a_refusing_peer_is_not_asked_again() -> None:
+    refuser = owner(ASLEEP, manners=Manners(refuses=frozenset("b")))
+    assert refuser.handle(Request("b", 2)) == [Send("b", Refuse, 2)]
+    assert refuser.state is SLEEP
+    p = owner([*ASLEEP, Signal("a")])
+    assert p.handle(Refuse("a", 1)) == [Timer(60.0)]
+    assert p.handle(Signal("a")) == [Timer(60.0)] and p.queue == []
+    p = owner([*ASLEEP, Signal("a"), Signal("a")])  # it had more news before it refused
+    assert p.handle(Refuse("a", 1)) == [Timer(60.0)]
+    assert p.handle(Signal("b")) == [Send("b", Request, 2)]
+
+
+def test_whoever_is_avoided_is_neither_asked_nor_waited_for_but_told() -> None:
+    p = owner(ASLEEP, manners=Manners(avoids=frozenset("b")))
+    assert p.handle(Signal("b")) == [Timer(60.0)]
+    assert p.handle(Signal("a")) == [Send("a", Request, 1)]  # no window: b is not expected
+    p = owner([*WORKING, Lost("b"), Signal("b")], manners=Manners(avoids=frozenset("b")))
+    assert Send("b", Signal) in p.handle(Finished(True))  # its signal shows that it is back
+
+
+def test_a_window_waits_for_a_silent_peer_once() -> None:
+    p = owner(ASLEEP, "abc", Manners(window=7.0))
+    assert p.handle(Signal("a")) == [Timer(7.0)]
+    assert p.handle(Signal("b")) == []
+    assert p.handle(Wake()) == [Send("a", Request, 1), Send("b", Request, 2)]
+    p.handle(Accept("a", 1))
+    p.handle(Defer("b", 2))
+    assert p.handle(Received("a", 1)) == [Improve((("a", 1),))]
+    p.handle(Signal("b"))
+    p.handle(Signal("a"))
+    assert p.handle(Finished(False)) == [Send("b", Request, 3), Send("a", Request, 4)]  # c missed it: not again
+    for event in (Accept("a", 4), Accept("b", 3), Received("b", 3), Signal("c"), Received("a", 4)):
+        p.handle(event)
+    assert p.handle(Finished(False)) == [Timer(7.0)]  # c has some, so it is one to reckon with; a and b may come
+    assert p.handle(Wake()) == [Send("c", Request, 5)]
+
+
+def test_a_window_closes_as_soon_as_all_have_come() -> None:
+    p = owner([*ASLEEP, Signal("a")], "abc", Manners())
+    assert p.handle(Signal("b")) == []
+    assert p.handle(Signal("c", news=False, last=True)) == [Send("a", Request, 1), Send("b", Request, 2)]
+    p = owner([*ASLEEP, Signal("a")], "ab", Manners())
+    assert p.handle(Lost("b")) == [Drop("b"), Send("a", Request, 1)]
+
+
+def test_a_window_whose_peer_is_lost_is_forgotten() -> None:
+    p = owner([*ASLEEP, Signal("a")], "abc", Manners(window=7.0))
+    assert p.handle(Lost("a")) == [Drop("a"), Timer(60.0)]
+    assert p.handle(Signal("b")) == [Timer(7.0)]
+    # The worst case: lost in the window, trained alone meanwhile, and the timer fired unheard.
+    p = owner([Begin(), Signal("a")], "abc", Manners(window=7.0, train_alone=True))
+    assert p.handle(Finished(False)) == [Timer(7.0)]
+    assert p.handle(Lost("a")) == [Drop("a"), Improve()]
+    assert p.handle(Wake()) == []
+    p.handle(Signal("b"))
+    assert p.handle(Finished(False)) == [Timer(7.0)]
+
+
+def test_a_late_joiner_is_told_and_waited_for() -> None:
+    p = owner(ASLEEP, "a", Manners(window=7.0))
+    assert p.handle(Joined("z")) == [Send("z", Signal)]
+    assert p.handle(Signal("a")) == [Timer(7.0)]
+    assert p.handle(Signal("z")) == [Send("a", Request, 1), Send("z", Request, 2)]
+    busy = owner(WORKING, "a")
+    assert busy.handle(Joined("z")) == []
+    assert busy.handle(Finished(False)) == [Send("z", Signal), Timer(60.0)]
+
+
+@pytest.mark.parametrize(
+    ("before", "instructions", "state"),
+    [
+        ([Begin(), Request("a", 1)], [Drop("a")], BUSY),
+        ([*ASLEEP, Signal("a")], [Drop("a"), Timer(60.0)], SLEEP),
+        ([*ASLEEP, Signal("a"), Accept("a", 1)], [Drop("a"), Timer(60.0)], SLEEP),
+        ([*ASLEEP, Signal("a"), Accept("a", 1), Signal("b")], [Drop("a"), Send("b", Request, 2)], READY),
+        ([*ASLEEP, Request("a", 1)], [Drop("a"), Timer(60.0)], SLEEP),
+        ([*ASLEEP, Signal("b"), Accept("b", 1), Request("a", 4), Received("b", 1)],
+         [Drop("a"), Improve((("b", 1),))], BUSY),
+        ([*ASLEEP, Signal("a"), Accept("a", 1), Request("b", 4), Received("a", 1)], [Drop("a")], READY),
+    ],
+    ids=["put off", "asked", "hosting", "hosting, another waits", "served last", "in the way of work", "already in"],
+)  # fmt: skip
+def test_a_peer_lost_in_any_phase(before: list[Event], instructions: list[Instruction], state: State) -> None:
+    p = owner(before)
+    assert p.handle(Lost("a")) == instructions
+    assert p.state is state
+    assert "a" not in [*p.queue, *p._put_off, *p._asked, *p._hosting, *(peer for peer, _ in p._serving)]
+    if state is BUSY:
+        assert all(i == Timer(60.0) or isinstance(i, Send) and i.to == "b" for i in p.handle(Finished(True)))
+
+
+def test_a_spent_owner_serves_and_asks_nobody() -> None:
+    p = owner([Begin(), Signal("a")])
+    assert p.handle(Finished(True, spent=True)) == [Send("a", Signal, last=True), Send("b", Signal, last=True)]
+    assert p.state is SLEEP and p.queue == []
+    assert p.handle(Signal("a")) == [] and p.at_rest
+    assert p.handle(Wake()) == [] and p.at_rest
+    assert p.handle(Request("b", 3)) == [Send("b", Accept, 3), Serve("b", 3)]
+    assert not p.at_rest
+    assert p.handle(Served("b", 3)) == [] and p.at_rest
+    assert p.handle(Joined("z")) == [Send("z", Signal, last=True)]
+
+
+def test_whoever_hears_the_last_news_fetches_it_and_waits_no_more() -> None:
+    p = owner([*ASLEEP, Signal("a", last=True)], "ab", Manners(window=7.0))
+    assert p.queue == ["a"]
+    assert p.handle(Signal("b")) == [Send("a", Request, 1), Send("b", Request, 2)]
+    for event in (Defer("a", 1), Accept("b", 2), Received("b", 2), Signal("b")):
+        p.handle(event)
+    assert p.handle(Finished(False)) == [Send("b", Request, 3)]
+
+
+def test_back_from_an_earlier_life() -> None:
+    p = owner()
+    assert p.handle(Begin(trained=True)) == [Send("a", Signal), Send("b", Signal), Timer(60.0)]
+    p = owner()
+    assert p.handle(Begin(trained=True, spent=True)) == [Send("a", Signal, last=True), Send("b", Signal, last=True)]
+    assert p.spent and p.at_rest
+
+
+def test_waking_up_trains_alone_or_goes_back_to_sleep() -> None:
+    assert owner(ASLEEP, manners=Manners(period=5.0)).handle(Wake()) == [Timer(5.0)]
+    p = owner([Begin()], manners=Manners(train_alone=True))
+    assert p.handle(Finished(False)) == [Improve()]
+    assert p.handle(Wake()) == []
+
+
+# -- a network that tries to break it --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_nothing_hangs_nothing_is_lost_nobody_works_twice(block: int) -> None:
+    steps = together = 0
+    for seed in range(50 * block, 50 * block + 50):
+        world = World(seed)
+        world.run(600)
+        steps += world.steps
+        together = max(together, world.side_by_side)
+    assert steps > 5000 and together >= 6
+
+
+def test_without_trouble_every_owner_hears_all() -> None:
+    for seed in range(60):
+        World(seed, trouble=False).run(10_000)
+
+
+class ForgetsThePutOff(Protocol):
+    def handle(self, event: Event) -> list[Instruction]:
+        if isinstance(event, Finished):
+            self._put_off.clear()
+        return super().handle(event)
+
+
+class ServesWhileBusy(Protocol):
+    def handle(self, event: Event) -> list[Instruction]:
+        if self.working and isinstance(event, Request) and event.peer not in self.manners.refuses:
+            self._serving.add((event.peer, event.session))
+            return [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
+        return super().handle(event)
+
+
+class DeafWhileBusy(Protocol):
+    def handle(self, event: Event) -> list[Instruction]:
+        return [] if self.working and isinstance(event, Signal) else super().handle(event)
+
+
+class WorksWhileServing(Protocol):
+    def _go_on(self) -> list[Instruction]:
+        serving, self._serving = self._serving, set()
+        out = super()._go_on()
+        self._serving = serving
+        return out
+
+
+class LeavesWindowsOpen(Protocol):
+    def _go_on(self) -> list[Instruction]:
+        was = self._windowed
+        out = super()._go_on()
+        self._windowed = self._windowed or (was and not any(isinstance(i, Send) for i in out))
+        return out
+
+
+class ForgetsNewcomers(Protocol):
+    def handle(self, event: Event) -> list[Instruction]:
+        out = super().handle(event)
+        return [] if isinstance(event, Joined) else out
+
+
+class AsksWhoRefused(Protocol):
+    def handle(self, event: Event) -> list[Instruction]:
+        self._unwilling -= self._peers - self.manners.avoids
+        return super().handle(event)
+
+
+@pytest.mark.parametrize(
+    ("broken", "finding"),
+    [
+        (ForgetsThePutOff, "put off and never told|never fetched"),
+        (ServesWhileBusy, "opens while one of them is Busy|serves while Busy"),
+        (DeafWhileBusy, "never fetched"),
+        (WorksWhileServing, "improves while it"),
+        (LeavesWindowsOpen, "is stuck"),
+        (ForgetsNewcomers, "never fetched"),
+        (AsksWhoRefused, "asks .* and must not"),
+    ],
+)
+def test_the_network_finds_what_is_broken(broken: type[Protocol], finding: str) -> None:
+    with pytest.raises(Violation, match=finding):
+        for seed in range(400):
+            World(seed, broken).run(600)
+
+
+def test_public_words_of_the_protocol_are_values() -> None:
+    """Events and instructions are frozen, and say what they are when printed."""
+    for kind in (*EVENTS, *get_args(rules.Instruction)):
+        assert kind.__dataclass_params__.frozen, kind
