@@ -295,28 +295,27 @@ _PARTS = {"strict": "facts that no partner holds", "held": "facts that a partner
 
 
 def _simulation_tables(result: dict[str, Any]) -> Iterator[Table]:
-    """A table of MRR and Hit@10 for each part of the test triples: a row per owner, a column per arm."""
+    """For each part of the test triples, MRR by owner and arm, then means over owners of other metrics too."""
     arms = list(result["mean"])
     for part, meaning in _PARTS.items():
         if not any(part in scores for scores in result["mean"].values()):
             continue
-        title = f"{result['federation']}: MRR / Hit@10 on {meaning}"
-        drawn = Table("owner", *arms, "against control [95%]", title=title)
+        drawn = Table("MRR of", *arms, "gain over control, 95%", title=f"{result['federation']}: {meaning}")
         for name, owner in result["owners"].items():
-            cells = [_pair(owner["arms"][arm]["test"].get(part)) for arm in arms]
+            cells = [owner["arms"][arm]["test"].get(part, {}).get("mrr") for arm in arms]
             versus = owner["versus"].get("control", {}).get(part, {}).get("mrr")
-            gain = f"{versus['difference']:+.3f} [{versus['low']:+.3f}, {versus['high']:+.3f}]" if versus else ""
-            drawn.add_row(name, *cells, gain)
+            gain = f"{versus['difference']:+.3f} ({versus['low']:+.3f} … {versus['high']:+.3f})" if versus else ""
+            drawn.add_row(name, *(_short(value) for value in cells), gain)
         drawn.add_section()
-        mean = [result["mean"][arm].get(part) for arm in arms]
-        control, federated = result["mean"].get("control", {}).get(part), result["mean"]["federated"].get(part)
-        gain = f"{federated['mrr'] - control['mrr']:+.3f}" if control and federated else ""
-        drawn.add_row("mean", *(_pair(scores) for scores in mean), gain)
+        for metric in ("mrr", "hits@10", "accuracy"):
+            means = {arm: result["mean"][arm].get(part, {}).get(metric) for arm in arms}
+            gain = f"{means['federated'] - means['control']:+.3f}" if means.get("control") is not None else ""
+            drawn.add_row(f"mean {metric}", *(_short(means[arm]) for arm in arms), gain)
         yield drawn
 
 
-def _pair(scores: dict[str, float] | None) -> str:
-    return "" if scores is None else f"{scores['mrr']:.3f} / {scores['hits@10']:.3f}"
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _figure(name: str, value: float | None) -> str:

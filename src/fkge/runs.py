@@ -76,7 +76,11 @@ class Run:
                 f"{folder}: is no run folder (no settings.toml). `fkge train GRAPH --out {folder}` makes one."
             )
         settings = TrainSettings.load(folder / "settings.toml")
-        return cls(folder, load_graph(folder / "graph.safetensors"), settings)
+        graph = folder / "graph.safetensors"
+        if not graph.exists():  # an owner's place in an arm of a simulation: its graph is in its home
+            home = folder.resolve().parents[2] / "owners" / folder.resolve().name / "graph.safetensors"
+            graph = home if home.exists() else graph
+        return cls(folder, load_graph(graph), settings)
 
     def check_same(self, graph: Graph | None, given: dict[str, Any]) -> None:
         """Refuse to go on with another graph, or settings that contradict the run's."""

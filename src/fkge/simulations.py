@@ -146,10 +146,10 @@ class Simulation:
                 central = [name for name in pending if name in CENTRAL]
                 if central and not (stop is not None and stop()):
                     total = sum(self.settings.total_epochs for _ in central) * len(homes)
-                    with drawn.drawing(progress, f"{' and '.join(central)}", total):
-                        engine.central(central, run_central)
-            if stop is not None and stop():
-                return None
+                    with drawn.drawing(progress, " and ".join(central), total):
+                        engine.central(central, run_central, stop)
+        if any(home.result(arm) is None for home in homes for arm in self.arms):
+            return None
         return self._sum_up(homes)
 
     def _run_arm(

@@ -23,8 +23,8 @@ class Engine(Protocol):
     def run(self, arm: Arm, stop: Callable[[], bool] | None = None) -> bool:
         """Run one arm and leave its results. False if it ended early; `run` again takes it up."""
 
-    def central(self, arms: Sequence[str], run: Callable[..., None]) -> None:
-        """Run what only a server could, as ``run(arm, homes, note)``."""
+    def central(self, arms: Sequence[str], run: Callable[..., None], stop: Callable[[], bool] | None = None) -> None:
+        """Run what only a server could, as ``run(arm, homes, note)``; what `stop` cuts short begins anew next time."""
 
 
 ENGINES: dict[str, Callable[[Sequence[Home], Note], Engine]] = {

@@ -72,9 +72,11 @@ class InProcess:
         """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again takes it up."""
         return _Run(self._homes, self._note, self._pace, self._losses, arm).go(stop)
 
-    def central(self, arms: Sequence[str], run: Callable[..., None]) -> None:
-        """Run what only a server could: ``run(arm, homes, note)``."""
+    def central(self, arms: Sequence[str], run: Callable[..., None], stop: Callable[[], bool] | None = None) -> None:
+        """Run what only a server could: ``run(arm, homes, note)``. Asked to stop, it does so between two arms."""
         for arm in arms:
+            if stop is not None and stop():
+                return
             run(arm, list(self._homes.values()), self._note)
 
 

@@ -111,8 +111,11 @@ class Processes:
                     self._tell(name, do="probe")
         return not watch.halting and not self.lost
 
-    def central(self, arms: Sequence[str], run: Callable[..., None]) -> None:
-        """Run what only a server could, each in one of the processes; `run` must be importable by its name."""
+    def central(self, arms: Sequence[str], run: Callable[..., None], stop: Callable[[], bool] | None = None) -> None:
+        """Run what only a server could, each in one of the processes; `run` must be importable by its name.
+
+        Asked to stop, it ends the processes: a server's arms keep no checkpoints, and begin anew when resumed.
+        """
         self._check_alive()
         where = f"{run.__module__}:{run.__qualname__}"
         folders = [str(folder) for folder in self._folders.values()]
@@ -126,6 +129,10 @@ class Processes:
                 self._tell(free.pop(), do="central", arm=pending.pop(0), run=where, homes=folders)
             watch.over.clear()
             self._listen(watch, idle=True)
+            if stop is not None and stop():
+                for worker in self._workers.values():
+                    worker.kill()
+                return
             free += [name for name in watch.over if name not in free]
             if self.lost:
                 raise EngineError(f"the process of {self.lost[0]} died during {', '.join(arms)}; resume the run")

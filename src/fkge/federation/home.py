@@ -8,7 +8,7 @@ HOME/
 What an experiment leaves for the owner, in a folder per arm:
 
   checkpoint.safetensors   everything needed to go on
-  model.safetensors        its best vectors, as `fkge train` leaves them
+  model.safetensors        its best vectors, and settings.toml, as `fkge train` leaves them: `fkge predict` reads it
   ranks.safetensors        of its test triples, for comparisons between arms
   result.json              what it reached
 """
@@ -182,6 +182,7 @@ class Home:
         }
         save_ranks(folder / "ranks.safetensors", ranks, held)
         save_model(folder / "model.safetensors", tables, settings)
+        write_atomically(folder / "settings.toml", settings.to_toml().encode())
         write_atomically(folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 

@@ -561,11 +561,11 @@ def sample_triples(triples: Triples, settings: TrainSettings, seed: int) -> Trip
 
 
 def _support(graph: Graph) -> dict[Kind, Tensor]:
-    """√(training triples) behind each row: what a mean weighs it by, as independent errors would have it fall."""
+    """log(1 + training triples) of each row: what a mean weighs it by."""
     ends = np.bincount(graph.train[:, [HEAD, TAIL]].reshape(-1), minlength=len(graph.entities))
     middles = np.bincount(graph.train[:, RELATION], minlength=len(graph.relations))
     counts: dict[Kind, npt.NDArray[np.int64]] = {"entity": ends, "relation": middles}
-    return {kind: torch.from_numpy(np.sqrt(count).astype(np.float32)) for kind, count in counts.items()}
+    return {kind: torch.from_numpy(np.log1p(count).astype(np.float32)) for kind, count in counts.items()}
 
 
 def _places(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

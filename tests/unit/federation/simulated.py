@@ -78,6 +78,8 @@ class World:
         self.trouble = self.random.choice((0.01, 0.05, 0.2)) if trouble else 0.0
         self.haste = self.random.choice((0.02, 0.1, 0.4))
         """How readily timers fire, in place of anything else."""
+        self.sloth = self.random.choice((0.0, 0.9))
+        """How long work takes."""
         self.steps = 0
         self.side_by_side = 0
         if trouble and self.random.random() < 0.3:  # one comes late
@@ -98,8 +100,8 @@ class World:
     # -- what may happen -----------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Random events for a while; then no more trouble, until nothing moves."""
-        for _ in range(steps):
+        """Random events for a while, `steps` at most; then no more trouble, until nothing moves."""
+        for _ in range(self.random.randint(0, steps)):
             if self.random.random() < self.trouble:
                 self._make_trouble()
             elif not self._something(timers=self.random.random() < self.haste):
@@ -111,7 +113,7 @@ class World:
         """Deliver, finish and wake until waking up changes nothing any more."""
         quiet = 0
         for _ in range(300):
-            while self._something(timers=False):
+            while self._something(timers=self.random.random() < self.haste):
                 pass
             before = self.steps
             woken = [name for name in self.names if self.nodes[name].timer]
@@ -140,11 +142,14 @@ class World:
             due += [("translate", (name, *key)) for key, through in node.hosting.items() if not through]
             due += [("received", (name, *key)) for key, through in node.hosting.items() if through]
             due += [("served", (name, *key)) for key, through in node.serving.items() if through]
-        if timers:
-            due += [("wake", (name,)) for name, node in self.nodes.items() if node.alive and node.timer]
+        wakes = [("wake", (name,)) for name, node in self.nodes.items() if node.alive and node.timer]
+        if timers and wakes:
+            due = list(wakes)
         due = [d for d in due if d[0] != "translate" or self._both_there(*d[1])]  # type: ignore[arg-type]
         if not due:
             return False
+        if self.random.random() < self.sloth:
+            due = [d for d in due if d[0] != "finish"] or due
         what, args = self.random.choice(due)
         getattr(self, f"_{what}")(*args)
         self.side_by_side = max(self.side_by_side, sum(len(n.hosting) for n in self.nodes.values()))

@@ -424,14 +424,6 @@ class WorksWhileServing(Protocol):
         return out
 
 
-class LeavesWindowsOpen(Protocol):
-    def _go_on(self) -> list[Instruction]:
-        was = self._windowed
-        out = super()._go_on()
-        self._windowed = self._windowed or (was and not any(isinstance(i, Send) for i in out))
-        return out
-
-
 class ForgetsNewcomers(Protocol):
     def handle(self, event: Event) -> list[Instruction]:
         out = super().handle(event)
@@ -451,7 +443,6 @@ class AsksWhoRefused(Protocol):
         (ServesWhileBusy, "opens while one of them is Busy|serves while Busy"),
         (DeafWhileBusy, "never fetched"),
         (WorksWhileServing, "improves while it"),
-        (LeavesWindowsOpen, "is stuck"),
         (ForgetsNewcomers, "never fetched"),
         (AsksWhoRefused, "asks .* and must not"),
     ],
