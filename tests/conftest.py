@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fkge.align import find_common, same_labels
+from fkge.federation import Federation, FederationSettings, Member
 from fkge.graph import Graph, Vocabulary, tidy
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -60,3 +63,66 @@ def ring() -> Graph:
         {"train": facts[:30], "valid": facts[30:33], "test": facts[33:]},
         name="ring",
     )
+
+
+# -- a federation ----------------------------------------------------------------------------------
+
+OWNERS = ("ant", "bee", "cat")
+
+
+def arc(name: str, first: int, places: int = 40, circle: int = 60, seed: int = 0) -> Graph:
+    """Part of a circle of places, relations that step 1 to 4 of them; 70:15:15, not the same 70 at every owner."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    labels = sorted(f"place{(first + i) % circle:02}" for i in range(places))
+    ids = {label: i for i, label in enumerate(labels)}
+    steps = [(label, r, f"place{(int(label[5:]) + r + 1) % circle:02}") for label in labels for r in range(4)]
+    facts = rng.permutation(np.array([(ids[h], r, ids[t]) for h, r, t in steps if t in ids]))
+    a, b = int(0.7 * len(facts)), int(0.85 * len(facts))
+    return Graph(
+        Vocabulary(labels, "entity"),
+        Vocabulary(["four", "one", "three", "two"], "relation"),
+        {"train": tidy(facts[:a]), "valid": tidy(facts[a:b]), "test": tidy(facts[b:])},
+        name=name,
+    )
+
+
+def tiny_federation(
+    owners: tuple[str, ...] = OWNERS,
+    train: dict[str, dict[str, Any]] | None = None,
+    refuses: tuple[str, str] = ("", ""),
+) -> Federation:
+    """Owners of overlapping arcs of one circle, who call things alike. `refuses`: (who, whom)."""
+    members = {
+        name: Member(
+            arc(name, 20 * i), (train or {}).get(name, {}), (refuses[1],) if name == refuses[0] else ()
+        )
+        for i, name in enumerate(owners)
+    }  # fmt: skip
+    pairs = {
+        (a, b): find_common(members[a].graph, members[b].graph, *same_labels(members[a].graph, members[b].graph))
+        for a in owners
+        for b in owners
+        if a < b
+    }
+    return Federation("circle", members, pairs)
+
+
+def tiny_settings(**changes: Any) -> FederationSettings:
+    """A run of a second: 20 epochs, 5 tests. ``train`` and ``ppat`` take dicts."""
+    train = {"dim": 8, "batch": 32, "negatives": 4, "lr": 0.05, "schedule": "linear", "device": "cpu"}
+    ppat = {"steps": 6, "candidates": 2, "teachers": 2, "hidden": 8}
+    values: dict[str, Any] = {"initial_epochs": 4, "exchanges": 8, "epochs": 2, "test_every": 2, **changes}
+    values["train"] = train | changes.get("train", {})
+    values["ppat"] = ppat | changes.get("ppat", {})
+    return FederationSettings.build(values)
+
+
+class Notes(list[dict[str, Any]]):
+    """What an engine tells, kept."""
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        self.append({"event": event, **fields})
+
+    def of(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """Those of one event whose fields are these."""
+        return [n for n in self if n["event"] == event and all(n.get(k) == v for k, v in fields.items())]

@@ -58,7 +58,7 @@ class Settings(BaseModel):
             if not equals:
                 raise SettingsError(f"--set {text}: expected key=value")
             section, dot, key = name.strip().rpartition(".")
-            if section and section not in cls.sections():
+            if dot and section not in cls.sections():
                 raise SettingsError(
                     f"--set {text}: there is no section {section!r}{did_you_mean(section, cls.sections())}"
                 )
@@ -66,6 +66,8 @@ class Settings(BaseModel):
             if key not in owner.model_fields:
                 raise SettingsError(f"--set: unknown key {key!r}{did_you_mean(key, owner.model_fields)}")
             place = values.setdefault(section, {}) if dot else values
+            if not isinstance(place, dict):
+                raise SettingsError(f"--set {text}: {section} was given as {place!r} before; it is a section")
             place[key] = _literal(value.strip())
         values.update({key: value for key, value in given.items() if value is not None})
         return cls.build(values, "settings")

@@ -68,7 +68,7 @@ class Simulation:
         arms = cls._arms(settings, baselines)
         if engine not in ENGINES:
             raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
-        folder.mkdir(parents=True, exist_ok=True)
+        cls._check_alike(arms, federation, settings)
         make_homes(folder, federation, settings, seed)
         write_atomically(folder / "settings.toml", settings.to_toml().encode())
         about = {
@@ -93,10 +93,24 @@ class Simulation:
         return [arm for arm in ARMS if arm in wanted]
 
     @staticmethod
+    def _check_alike(arms: Iterable[str], federation: Federation, settings: FederationSettings) -> None:
+        """Refuse arms with a server for owners that train differently: now, not after hours of the other arms."""
+        shared = settings.train.model_dump()
+        other = [name for name, member in federation.members.items() if shared | dict(member.train) != shared]
+        central = [arm for arm in arms if arm in CENTRAL]
+        if central and other:
+            raise SettingsError(
+                f"{', '.join(central)}: a server can only average or merge owners that train alike, and "
+                f"{', '.join(other)} has settings of its own; leave these arms out"
+            )
+
+    @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder}: is there already. Go on with it: fkge simulate --resume {folder}")
+            way_out = f"Go on with it: fkge simulate --resume {folder}, or choose another --out."
+            whole = (folder / "simulation.json").exists()
+            raise RunError(f"{folder}: is there already. {way_out if whole else 'Choose another --out.'}")
 
     @classmethod
     def open(cls, folder: Path) -> Simulation:
@@ -168,8 +182,8 @@ class Simulation:
             whole = engine.run(arm, stop)
         if stop is not None and stop():
             return False
-        if not whole:
-            dead = [home.name for home in homes if home.result(name) is None]
+        dead = [home.name for home in homes if home.result(name) is None]
+        if not whole and dead:  # one that died after its result was written has lost nothing; the next arm will miss it
             raise EngineError(
                 f"{', '.join(dead)} died during {name}; the other owners went on without and nothing of theirs is "
                 f"lost. Take it up again: fkge simulate --resume {self.folder}"

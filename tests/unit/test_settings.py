@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from fkge.errors import SettingsError
-from fkge.settings import TrainSettings
+from fkge.federation.settings import FederationSettings
+from fkge.settings import Settings, TrainSettings
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
@@ -64,3 +66,82 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         TrainSettings().dim = 3
+
+
+# -- sections --------------------------------------------------------------------------------------
+
+
+class Outer(Settings):
+    speed: int = Field(3, ge=1, description="how fast")
+    train: TrainSettings = Field(TrainSettings(), description="how it trains")
+
+
+def test_a_section_is_a_table_and_later_sources_win_key_by_key(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('speed = 5\n[train]\nmodel = "RotatE"\ndim = 32\n')
+    s = Outer.load(file, ["train.dim=64", "speed=7", "train.lr=0.5"])
+    assert (s.speed, s.train.model, s.train.dim, s.train.lr) == (7, "RotatE", 64, 0.5)
+    assert Outer.load(None, ["train.dim=9"]).train == TrainSettings(dim=9)
+    assert Outer.load(None, train=TrainSettings(dim=5)).train.dim == 5
+    assert Outer.sections() == {"train": TrainSettings}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("train.dims=3", "unknown key 'dims'; did you mean .*dim"),
+        ("trian.dim=3", "no section 'trian'; did you mean train"),
+        ("speed.dim=3", "no section 'speed'"),
+        ("train.train.dim=3", "no section 'train.train'"),
+        ("train.dim=0", r"\[train\]: dim: .*greater than or equal to 1.*got 0.*size of an entity vector"),
+        ("train.=3", "unknown key ''"),
+        ("train=3", "train"),
+    ],
+)
+def test_a_bad_key_in_a_section_is_named_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        Outer.load(None, [text])
+
+
+def test_a_bad_file_with_sections(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text("[train]\ndimm = 3\n")
+    with pytest.raises(SettingsError, match=r"f\.toml: \[train\]: unknown key 'dimm'; did you mean dim"):
+        Outer.load(file)
+    file.write_text("[trains]\ndim = 3\n")
+    with pytest.raises(SettingsError, match=r"f\.toml: unknown key 'trains'; did you mean train"):
+        Outer.load(file)
+    file.write_text("train = 3\n")
+    with pytest.raises(SettingsError, match=r"f\.toml: train"):
+        Outer.load(file)
+    with pytest.raises(SettingsError):
+        Outer.load(file, ["train.dim=3"])
+
+
+def test_loading_changes_nothing_of_what_it_was_given(tmp_path: Path) -> None:
+    given = {"speed": 4, "train": {"dim": 6}}
+    assert Outer.build(given).train.dim == 6
+    assert given == {"speed": 4, "train": {"dim": 6}}
+
+
+def test_sections_that_are_written_read_back(tmp_path: Path) -> None:
+    s = FederationSettings.load(
+        None, ["translate=ppat+refine", "train.dim=16", "ppat.lam=0", "epochs=5", "share=entities"]
+    )
+    file = tmp_path / "g.toml"
+    file.write_text(s.to_toml())
+    assert FederationSettings.load(file) == s
+    text = s.to_toml()
+    assert (
+        text.index("\nepochs = 5\n") < text.index("\n[train]\n") < text.index("\ndim = 16\n") < text.index("\n[ppat]\n")
+    )
+    with pytest.raises(ValueError, match="frozen"):
+        s.train.dim = 3
+
+
+def test_what_concerns_the_protocol() -> None:
+    s = FederationSettings.load(None, ["gather=false", "window=2", "train_alone=true", "period=9"])
+    manners = s.manners(("x",))
+    assert (manners.gather, manners.window, manners.train_alone, manners.period) == (False, 2.0, True, 9.0)
+    assert manners.refuses == manners.avoids == {"x"}
+    assert s.total_epochs == s.initial_epochs + s.exchanges * s.epochs

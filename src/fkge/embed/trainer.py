@@ -186,6 +186,11 @@ class Trainer:
         self._prepare(torch.cat([self._triples, extra]))
         return new
 
+    @property
+    def grafted(self) -> bool:
+        """Whether there are virtual rows and triples now."""
+        return self._graft is not None
+
     def ungraft(self) -> None:
         """Take out every virtual row and triple; what the real rows learned from them stays."""
         if self._graft is None:

@@ -156,7 +156,11 @@ class _Run:
             self._at(self._now + duration, lambda: self._finish(name, outcome))
 
     def _between(self, name: str) -> bool:
-        self._noter(name)("progress", epoch=self._stations[name].owner.trainer.epoch)
+        owner = self._stations[name].owner
+        self._noter(name)("progress", epoch=owner.trainer.epoch)
+        if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS and owner.can_save:
+            self._save_one(name)
+            self._saved = time.monotonic()
         return False
 
     def _finish(self, name: str, outcome: Outcome) -> None:

@@ -29,6 +29,9 @@ from fkge.federation.home import Arm, Home
 from fkge.federation.owner import Plan
 from fkge.federation.protocol import Lost, Protocol, Wake
 
+_RUN_BYTES = 4
+"""Before each message between owners: the number of the run it belongs to. All of them count alike."""
+
 
 class Processes:
     """The engine for simulations on one machine.
@@ -282,7 +285,7 @@ class _Worker:
         self._arm: Arm | None = None
         self._due: float | None = None
         self._began = self._saved = self._said = time.monotonic()
-        self._sent = self._received = 0
+        self._sent = self._received = self._runs = 0
         self._resting = False
         self._command: str | None = None
         self._dead: set[str] = set()
@@ -320,11 +323,14 @@ class _Worker:
         self.say("over")
 
     def _tell_central(self, event: str, **fields: Any) -> None:
+        if self._control.poll():
+            self._obey()  # the starting process is gone, or wants to be: nobody waits for this any more
         self.say(event, **{"t": round(time.monotonic() - self._began, 3)} | fields)
 
     def _run(self, arm: Arm) -> None:
         owner, trained = self.home.owner(arm)
         self._arm = arm
+        self._runs += 1
         self._began = self._saved = time.monotonic()
         self._sent = self._received = 0
         self._resting, self._command, self._due = False, None, None
@@ -368,12 +374,19 @@ class _Worker:
             self._save()
 
     def _between(self) -> bool:
-        """Between two chunks of an epoch: look after peers, and say how far it is about once a second."""
+        """Between two chunks of an epoch: look after peers; say how far it is, and keep it, every now and then."""
         assert self._station is not None
         if time.monotonic() - self._said > 1:
             self._said = time.monotonic()
             self.note("progress", epoch=self._station.owner.trainer.epoch)
+        if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS and self._station.owner.can_save:
+            self._save()
         return self._pump(0.0)
+
+    @property
+    def within_graft(self) -> bool:
+        """Whether an epoch with a peer's neighbours in it broke off."""
+        return self._station is not None and self._station.owner.trainer.chunk > 0 and self.home.settings.neighbours
 
     def _save(self) -> None:
         assert self._station is not None
@@ -387,7 +400,7 @@ class _Worker:
 
     def _post(self, peer: str, data: bytes) -> None:
         self._sent += 1
-        self._lines[peer].send(data)
+        self._lines[peer].send(self._runs.to_bytes(_RUN_BYTES, "little") + data)
 
     def _report(self) -> None:
         self.say("rest", sent=self._sent, received=self._received)
@@ -414,10 +427,12 @@ class _Worker:
                 if peer in station.owner.peers:
                     station.handle(Lost(peer))
                 continue
+            if int.from_bytes(data[:_RUN_BYTES], "little") != self._runs:
+                continue  # left in the pipe by a run that was halted
             self._stir()
             self._received += 1
             if peer in station.owner.peers:
-                station.deliver(peer, data)
+                station.deliver(peer, data[_RUN_BYTES:])
         return False
 
     def _obey(self) -> None:
@@ -444,6 +459,9 @@ def _main(folder: str, pipes: dict[str, Connection], control: Connection) -> Non
     try:
         worker.serve()
     except _Leave:
+        # Within an epoch that counts virtual triples too, there is nothing to go on from: the last checkpoint must do.
+        if worker.within_graft:
+            return
         with contextlib.suppress(Exception):
             worker._save()
     except Exception as error:

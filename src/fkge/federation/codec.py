@@ -81,7 +81,7 @@ def decode(data: bytes) -> tuple[Any, int]:
             if not _fits(value, allowed[name]):
                 raise TypeError(name)
         return kind(**values), session
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
         # RuntimeError: nesting deeper than Python's stack, or a shape beyond what a tensor can have
         raise PeerError(f"a message cannot be read: {type(error).__name__} {error}") from None
 

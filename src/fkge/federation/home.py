@@ -126,6 +126,7 @@ class Home:
         checkpoint = self.arm_folder(arm.name) / "checkpoint.safetensors"
         if checkpoint.exists():
             owner.load(checkpoint)
+            owner.renew_secret()
             return owner, owner.trainer.epoch >= arm.plan.initial
         if arm.begin_with is not None:
             owner.load(self.arm_folder(arm.begin_with) / "checkpoint.safetensors")
@@ -135,7 +136,7 @@ class Home:
     def manners(self, arm: Arm) -> Manners:
         """How the owner behaves in this arm. One that deals with nobody trains alone."""
         manners = self.settings.manners(self.refuses)
-        return manners if arm.peers else replace(manners, train_alone=True)
+        return manners if arm.peers and self.peers else replace(manners, train_alone=True)
 
     def _mixed_up(self, peer: str, known: Acquaintance) -> Acquaintance:
         """One of each two owners mixes its side up; it does not matter which."""
@@ -204,6 +205,7 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
     chosen = {
         names: (a.only(kinds).sample(settings.ratio, seed), b.only(kinds).sample(settings.ratio, seed))
         for names, (a, b) in federation.pairs.items()
+        if not federation.refused(*names)
     }
     used = replace(federation, pairs={names: sides for names, sides in chosen.items() if len(sides[0])})
     tokens = {name: Tokens(graph, federation.name) for name, graph in federation.graphs.items()}
@@ -212,6 +214,9 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
         name: TrainSettings.build(settings.train.model_dump() | dict(member.train), f"owner {name}")
         for name, member in federation.members.items()
     }
+    models = {
+        name: make_model(train) for name, train in trains.items()
+    }  # what cannot work shows before anything is written
     for name, member in federation.members.items():
         home = folder / "owners" / name
         home.mkdir(parents=True, exist_ok=True)
@@ -221,10 +226,7 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
         tensors = {f"tokens/{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
         peers = {}
         for peer, common in used.common(name).items():
-            if name in federation.members[peer].refuses:
-                continue
-            model = make_model(trains[peer])
-            widths = {kind: model.tables()[kind].width for kind in KINDS}
+            widths = {kind: models[peer].tables()[kind].width for kind in KINDS}
             peers[peer] = {"model": trains[peer].model, "widths": widths}
             tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
         held = held_splits(name, federation.graphs, federation.pairs)

@@ -7,6 +7,7 @@ exchange. The protocol says when; an engine carries the messages.
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -220,6 +221,7 @@ class Owner:
         if initial and plan.alone:
             backtracked = self._go_back()
             self._untested = 0
+            trainer.lr_scale = 1.0  # what comes next is a phase of its own
         elif self._untested >= self.settings.test_every or self.spent:
             tested, improved = True, self._test()
             self.ledger.accepted += self.ledger.pending if improved else 0
@@ -504,6 +506,15 @@ class Owner:
             self.trainer.ungraft()
 
     # -- surviving -----------------------------------------------------------------------------------
+
+    @property
+    def can_save(self) -> bool:
+        """Whether `save` may be called now: at any time but while virtual rows are grafted, which must not be kept."""
+        return not self.trainer.grafted
+
+    def renew_secret(self) -> None:
+        """Draw rotations and noise anew from now on: what is lived again must not repeat what peers have seen."""
+        self._secret = secrets.randbits(62)
 
     def save(self, path: Path) -> None:
         """Write everything that is needed to go on from here, the best vectors included, as one file."""

@@ -67,6 +67,10 @@ class Federation:
     def graphs(self) -> dict[str, Graph]:
         return {name: member.graph for name, member in self.members.items()}
 
+    def refused(self, a: str, b: str) -> bool:
+        """Whether one of the two will have nothing to do with the other."""
+        return b in self.members[a].refuses or a in self.members[b].refuses
+
     def common(self, owner: str) -> dict[str, Common]:
         """What `owner` shares with each of its peers, from its side."""
         out = {}
@@ -93,8 +97,8 @@ class _Links(Settings):
 
 class _File(Settings):
     name: str | None = Field(None, description="the federation's name")
-    owners: dict[str, Any] = Field(description="a table for each owner")
-    links: list[Any] = Field([], description="a table for each pair of owners that share something")
+    owners: dict[str, dict[str, Any]] = Field(description="a table for each owner")
+    links: list[dict[str, Any]] = Field([], description="a table for each pair of owners that share something")
 
 
 def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation:
@@ -117,10 +121,14 @@ def _from_folder(folder: Path, progress: Progress) -> Federation:
     for file in sorted((folder / "aligned").glob("*__*.entities.tsv")) + sorted(
         (folder / "aligned").glob("*__*.relations.tsv")
     ):
-        a, _, b = file.name.split(".")[0].partition("__")
+        a, _, b = file.name.removesuffix(".entities.tsv").removesuffix(".relations.tsv").partition("__")
         for name in (a, b):
             if name not in members:
                 raise SettingsError(f"{file}: there is no owner {name!r} in {folder}{did_you_mean(name, members)}")
+        if a == b or (b, a) in pairs:
+            raise SettingsError(
+                f"{file}: {a} and {b} are one owner, or linked by {b}__{a} already; keep one of the two"
+            )
         if (a, b) not in pairs:
             stem = folder / "aligned" / f"{a}__{b}"
             links = [_links(Path(f"{stem}.{kind}.tsv"), progress) for kind in ("entities", "relations")]

@@ -312,10 +312,7 @@ class World:
         if kind is Signal and send.news:
             self.promised.discard((name, to))
         event: Event
-        if kind is Signal:
-            event = Signal(name, send.news, send.last)
-        else:
-            event = kind(name, send.session)
+        event = Signal(name, send.news, send.last) if kind is Signal else kind(name, send.session)
         self.links[name, to].append(event)
 
     def _check_rest(self) -> None:

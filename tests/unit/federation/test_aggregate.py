@@ -22,7 +22,9 @@ def twin(own: Tensor, weights: Tensor, parts: list[Part]) -> Tensor:
     for row in range(len(own)):
         votes = [(float(weights[row]) + LEAST, own[row])] if weights[row] > 0 else []
         for p in parts:
-            votes += [(float(w) + LEAST, x) for i, x, w in zip(p.ids.tolist(), p.rows, p.weights, strict=True) if i == row]
+            votes += [
+                (float(w) + LEAST, x) for i, x, w in zip(p.ids.tolist(), p.rows, p.weights, strict=True) if i == row
+            ]
         if votes:
             out[row] = sum(w * x for w, x in votes) / sum(w for w, _ in votes)
     return out
@@ -56,7 +58,9 @@ def test_nothing_is_written_to_what_comes_in() -> None:
     own, weights = OWN.clone(), torch.ones(4, dtype=torch.float64)
     p = part([0], [[1, 2]], [1])
     weighted_mean(own, weights, [p])
-    assert torch.equal(own, OWN) and bool((weights == 1).all()) and p.rows.tolist() == [[1, 2]]
+    assert torch.equal(own, OWN)
+    assert bool((weights == 1).all())
+    assert p.rows.tolist() == [[1, 2]]
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from pairs import PPAT, exchange, federation_settings, make_owners, play, seeded
+from tests.conftest import random_graph
 from torch import Tensor
 
 from fkge.align import random_rotation
@@ -28,7 +29,6 @@ from fkge.federation.exchange import (
     host_role,
 )
 from fkge.ppat import PpatSettings, Received
-from tests.conftest import random_graph
 
 GAME = PpatSettings.build(PPAT)
 SHAPES: dict[Any, tuple[int, int]] = {"entity": (5, 3), "relation": (2, 3)}
@@ -54,16 +54,23 @@ def test_a_frame_passes_everything_as_it_is() -> None:
     host = host_role("frame", "a", {"entity": cloud(5, 3), "relation": cloud(2, 3)}, {"entity": 3, "relation": 3},
                      GAME, seeded(0))  # fmt: skip
     gift = play(client_role("frame", sent, 3, GAME, seeded(1)), host)
-    assert gift.frame == "a" and not gift.refine and not gift.price
-    assert gift.rows["entity"] is sent.entity and gift.rows["relation"] is sent.relation
-    assert gift.weights is not None and gift.moments is not None and gift.virtual is not None
+    assert gift.frame == "a"
+    assert not gift.refine
+    assert not gift.price
+    assert gift.rows["entity"] is sent.entity
+    assert gift.rows["relation"] is sent.relation
+    assert gift.weights is not None
+    assert gift.moments is not None
+    assert gift.virtual is not None
     assert gift.virtual.triples is sent.triples
 
 
 def test_half_of_the_weights_are_none() -> None:
     host = Receiver("a", SHAPES, torch.float32)
     host.step(offer(entity_weight=torch.ones(5), relation_moments=torch.ones(2, 2, 3)))
-    assert host.gift is not None and host.gift.weights is None and host.gift.moments is None
+    assert host.gift is not None
+    assert host.gift.weights is None
+    assert host.gift.moments is None
 
 
 def test_a_hidden_offer_differs_from_the_rows_and_keeps_every_angle() -> None:
@@ -83,10 +90,12 @@ def test_a_hidden_offer_differs_from_the_rows_and_keeps_every_angle() -> None:
 def test_a_hidden_offer_without_relations_or_neighbours() -> None:
     turned = hidden(offer(relation=torch.empty(0, 7), neighbours=torch.empty(0, 3), triples=torch.empty(0, 3).long()),
                     seeded(0))  # fmt: skip
-    assert turned.relation.shape == (0, 7) and turned.neighbours is None
+    assert turned.relation.shape == (0, 7)
+    assert turned.neighbours is None
     host = Receiver("a", {"entity": (5, 3), "relation": (0, 7)}, torch.float32)
     host.step(turned)
-    assert host.gift is not None and host.gift.virtual is None
+    assert host.gift is not None
+    assert host.gift.virtual is None
 
 
 @pytest.mark.parametrize("width", [3, 6])
@@ -98,7 +107,8 @@ def test_alignment_recovers_a_turned_copy(width: int) -> None:
     sent = Offer(0, "a", rows["entity"], rows["relation"])
     host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0))
     gift = play(client_role("procrustes", sent, width, GAME, seeded(8)), host)
-    assert gift.refine and gift.frame == HIDDEN
+    assert gift.refine
+    assert gift.frame == HIDDEN
     w = aligned(gift, own)
     for kind in ("entity", "relation"):
         torch.testing.assert_close(gift.rows[kind] @ w, own[kind], atol=1e-5, rtol=1e-5)
@@ -159,7 +169,8 @@ def test_rows_that_should_have_been_hidden_are_aligned_whatever_they_claim() -> 
     own: Any = {"entity": cloud(5, 6), "relation": cloud(0, 6)}
     host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0))
     host.step(Offer(0, "me", cloud(5, 3), cloud(0, 3)))
-    assert host.gift is not None and host.gift.refine
+    assert host.gift is not None
+    assert host.gift.refine
 
 
 def test_out_of_turn() -> None:
@@ -185,10 +196,14 @@ def game(client_width: int, host_width: int, *, refine: bool, relations: int = 2
 @pytest.mark.parametrize("relations", [0, 2])
 def test_the_game_brings_rows_of_the_hosts_width(widths: tuple[int, int], refine: bool, relations: int) -> None:
     client, host, own = game(*widths, refine=refine, relations=relations)
-    assert isinstance(client, GameClient) and isinstance(host, GameHost)
+    assert isinstance(client, GameClient)
+    assert isinstance(host, GameHost)
     gift = play(client, host)
     assert {kind: rows.shape for kind, rows in gift.rows.items()} == {kind: rows.shape for kind, rows in own.items()}
-    assert gift.frame is None and gift.refine is refine and gift.weights is None and gift.virtual is None
+    assert gift.frame is None
+    assert gift.refine is refine
+    assert gift.weights is None
+    assert gift.virtual is None
     assert gift.price["queries"] == GAME.queries(20 + relations)
     assert gift.price["epsilon_paper_per_sample"] > gift.price["epsilon_paper_per_batch"] > 0
 
@@ -207,7 +222,8 @@ def test_neighbours_come_with_the_game() -> None:
         client.step(Received(0))
     gift = play(client, host)
     assert gift.virtual is not None
-    assert gift.virtual.entities.shape == (3, 7) and gift.virtual.relations.shape == (1, 7)
+    assert gift.virtual.entities.shape == (3, 7)
+    assert gift.virtual.relations.shape == (1, 7)
     assert gift.virtual.triples is triples
 
 
@@ -230,7 +246,8 @@ def test_every_mode_between_two_owners(mode: str, neighbours: bool) -> None:
     owners = make_owners(graphs, federation_settings(translate=mode, neighbours=neighbours, aggregate="support"))
     gift = exchange(owners["b"], owners["a"])
     assert gift.peer == "b"
-    assert gift.rows["entity"].shape == (30, 8) and gift.rows["relation"].shape == (4, 8)
+    assert gift.rows["entity"].shape == (30, 8)
+    assert gift.rows["relation"].shape == (4, 8)
     assert (gift.weights is not None) == (mode in ("frame", "procrustes"))
     assert (gift.moments is not None) == (mode == "frame")
     raw = owners["b"].tables.read("entity", owners["b"]._ids("a", "entity"))
@@ -238,9 +255,11 @@ def test_every_mode_between_two_owners(mode: str, neighbours: bool) -> None:
     back = exchange(owners["a"], owners["b"])
     assert (back.virtual is not None) == neighbours  # a has ten entities that b does not know
     if back.virtual is not None:
-        assert len(back.virtual.entities) == 10 and len(back.virtual.relations) == 1
+        assert len(back.virtual.entities) == 10
+        assert len(back.virtual.relations) == 1
     outcome = owners["a"].improve([gift])
-    assert outcome.tested and owners["a"].ledger.handshakes == {"b": 1}
+    assert outcome.tested
+    assert owners["a"].ledger.handshakes == {"b": 1}
 
 
 def test_what_a_hidden_exchange_sends_is_not_what_the_owner_has() -> None:
@@ -248,7 +267,8 @@ def test_what_a_hidden_exchange_sends_is_not_what_the_owner_has() -> None:
     owners = make_owners(graphs, federation_settings(translate="procrustes"))
     rows = owners["a"]._rows("b")["entity"]
     first, second = (owners["a"].client("b", session).start() for session in (1, 2))
-    assert isinstance(first, Offer) and isinstance(second, Offer)
+    assert isinstance(first, Offer)
+    assert isinstance(second, Offer)
     torch.testing.assert_close(first.entity @ first.entity.T, rows @ rows.T, atol=1e-5, rtol=1e-5)
     for x, y in ((first.entity, rows), (second.entity, rows), (first.entity, second.entity)):
         assert float((x - y).norm() / y.norm()) > 0.3

@@ -101,7 +101,8 @@ def any_event(kind: type) -> Event:
 
 
 def test_the_table_knows_every_event_and_these_tests_every_row() -> None:
-    assert set(get_args(Event)) == set(EVENTS) and len(EVENTS) == 12
+    assert set(get_args(Event)) == set(EVENTS)
+    assert len(EVENTS) == 12
     assert {event for _, event in TABLE} == set(EVENTS)
     assert set(EXPECTED) == set(TABLE)
 
@@ -177,7 +178,9 @@ def test_the_papers_way_fetches_trains_and_tells_one_at_a_time() -> None:
     assert p.handle(Finished(False, spent=True)) == [
         Send("a", Signal, news=False, last=True), Send("b", Signal, news=False, last=True),
     ]  # fmt: skip
-    assert p.state is SLEEP and p.spent and p.at_rest
+    assert p.state is SLEEP
+    assert p.spent
+    assert p.at_rest
 
 
 def test_two_owners_translate_in_both_directions_at_once() -> None:
@@ -214,7 +217,8 @@ def test_all_owners_translate_for_all_others_side_by_side(n: int) -> None:
     for x, s in asked:
         work += owners[x].handle(Received(s.to, s.session))
         work += owners[s.to].handle(Served(x, s.session))
-    assert len(work) == n and all(isinstance(w, Improve) and len(w.peers) == n - 1 for w in work)
+    assert len(work) == n
+    assert all(isinstance(w, Improve) and len(w.peers) == n - 1 for w in work)
 
 
 def test_whoever_is_put_off_is_told_afterwards_news_or_none() -> None:
@@ -256,7 +260,8 @@ def test_a_refusing_peer_is_not_asked_again() -> None:
     assert refuser.state is SLEEP
     p = owner([*ASLEEP, Signal("a")])
     assert p.handle(Refuse("a", 1)) == [Timer(60.0)]
-    assert p.handle(Signal("a")) == [Timer(60.0)] and p.queue == []
+    assert p.handle(Signal("a")) == [Timer(60.0)]
+    assert p.queue == []
     p = owner([*ASLEEP, Signal("a"), Signal("a")])  # it had more news before it refused
     assert p.handle(Refuse("a", 1)) == [Timer(60.0)]
     assert p.handle(Signal("b")) == [Send("b", Request, 2)]
@@ -338,18 +343,22 @@ def test_a_peer_lost_in_any_phase(before: list[Event], instructions: list[Instru
     assert p.state is state
     assert "a" not in [*p.queue, *p._put_off, *p._asked, *p._hosting, *(peer for peer, _ in p._serving)]
     if state is BUSY:
-        assert all(i == Timer(60.0) or isinstance(i, Send) and i.to == "b" for i in p.handle(Finished(True)))
+        assert all(i == Timer(60.0) or (isinstance(i, Send) and i.to == "b") for i in p.handle(Finished(True)))
 
 
 def test_a_spent_owner_serves_and_asks_nobody() -> None:
     p = owner([Begin(), Signal("a")])
     assert p.handle(Finished(True, spent=True)) == [Send("a", Signal, last=True), Send("b", Signal, last=True)]
-    assert p.state is SLEEP and p.queue == []
-    assert p.handle(Signal("a")) == [] and p.at_rest
-    assert p.handle(Wake()) == [] and p.at_rest
+    assert p.state is SLEEP
+    assert p.queue == []
+    assert p.handle(Signal("a")) == []
+    assert p.at_rest
+    assert p.handle(Wake()) == []
+    assert p.at_rest
     assert p.handle(Request("b", 3)) == [Send("b", Accept, 3), Serve("b", 3)]
     assert not p.at_rest
-    assert p.handle(Served("b", 3)) == [] and p.at_rest
+    assert p.handle(Served("b", 3)) == []
+    assert p.at_rest
     assert p.handle(Joined("z")) == [Send("z", Signal, last=True)]
 
 
@@ -367,7 +376,8 @@ def test_back_from_an_earlier_life() -> None:
     assert p.handle(Begin(trained=True)) == [Send("a", Signal), Send("b", Signal), Timer(60.0)]
     p = owner()
     assert p.handle(Begin(trained=True, spent=True)) == [Send("a", Signal, last=True), Send("b", Signal, last=True)]
-    assert p.spent and p.at_rest
+    assert p.spent
+    assert p.at_rest
 
 
 def test_waking_up_trains_alone_or_goes_back_to_sleep() -> None:
@@ -388,7 +398,8 @@ def test_nothing_hangs_nothing_is_lost_nobody_works_twice(block: int) -> None:
         world.run(600)
         steps += world.steps
         together = max(together, world.side_by_side)
-    assert steps > 5000 and together >= 6
+    assert steps > 5000
+    assert together >= 6
 
 
 def test_without_trouble_every_owner_hears_all() -> None:
@@ -448,9 +459,12 @@ class AsksWhoRefused(Protocol):
     ],
 )
 def test_the_network_finds_what_is_broken(broken: type[Protocol], finding: str) -> None:
-    with pytest.raises(Violation, match=finding):
+    def search() -> None:
         for seed in range(400):
             World(seed, broken).run(600)
+
+    with pytest.raises(Violation, match=finding):
+        search()
 
 
 def test_public_words_of_the_protocol_are_values() -> None:

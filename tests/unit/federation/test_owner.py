@@ -1,0 +1,542 @@
+"""One owner and its peers: what an exchange does to its vectors, and what survives."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pairs import exchange, federation_settings, make_owners, seeded
+from tests.conftest import random_graph
+from torch import Tensor
+
+from fkge.align import random_rotation
+from fkge.embed import batches
+from fkge.errors import RunError
+from fkge.federation.aggregate import LEAST, MIXES
+from fkge.federation.exchange import Gift, Offer
+from fkge.federation.owner import TOGETHER, Owner, Plan
+from fkge.graph import Graph
+
+NO_TRAINING = Plan(initial=0, total=0, alone=False)
+TWO = {"a": random_graph(seed=1), "b": random_graph(30, 4, seed=2)}
+THREE = {name: random_graph(seed=seed) for seed, name in enumerate("abc")}
+
+
+def numbers(owner: Owner) -> dict[str, Tensor]:
+    """Every table and all that stands beside it."""
+    return {name: t.clone() for name, t in owner.tables.export(state=True).items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def junk(owner: Owner, peer: str, frame: str, seed: int = 0) -> Gift:
+    """A gift that makes everything worse."""
+    rows: Any = {kind: torch.randn(x.shape, generator=seeded(seed)) * 5 for kind, x in owner._rows(peer).items()}
+    return Gift(peer, rows, frame=frame)
+
+
+# -- improving -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["alone", "together"])
+def test_the_best_score_never_falls(start: str) -> None:
+    owners = make_owners(TWO, federation_settings(start=start, exchanges=6, patience=2), together=True)
+    scores: dict[str, list[float]] = {name: [] for name in owners}
+    for owner in owners.values():
+        assert owner.improve(initial=True).news
+    for session in range(1, 7):
+        gifts = {x: exchange(owners[y], owners[x], session) for x, y in (("a", "b"), ("b", "a"))}
+        for name, owner in owners.items():
+            outcome = owner.improve([gifts[name]])
+            assert outcome.tested
+            assert outcome.score == owner.ledger.best_score
+            scores[name].append(outcome.score or 0.0)
+    for name, owner in owners.items():
+        assert scores[name] == sorted(scores[name])
+        owner.best()
+        assert owner.score() == owner.ledger.best_score
+        ledger = owner.ledger
+        assert ledger.rounds == 6
+        assert 0 <= ledger.accepted <= 6
+        assert ledger.handshakes == {"ab".replace(name, ""): 6}
+
+
+def test_a_ring_is_learned(ring: Graph) -> None:
+    settings = federation_settings(initial_epochs=60, exchanges=0, test_every=5)
+    owner = Owner("ring", ring, settings)
+    untrained = owner.score()
+    outcome = owner.improve(initial=True)
+    assert outcome.spent
+    assert outcome.score is not None
+    assert outcome.score > untrained
+    assert owner.score() == outcome.score  # the first training ends at its best
+
+
+def test_going_back_restores_every_number_and_the_frame() -> None:
+    owner = make_owners(TWO, federation_settings(aggregate="replace", patience=1, moments="fresh"))["b"]
+    owner.improve(initial=True)
+    best, score, epoch = numbers(owner), owner.ledger.best_score, owner.trainer.epoch
+    assert owner.score() == score
+    outcome = owner.improve([junk(owner, "a", frame="a")])
+    assert not outcome.improved
+    assert outcome.backtracked
+    assert not outcome.news
+    assert same(numbers(owner), best)
+    assert owner.frame == "b"
+    assert owner.score() == score
+    assert owner.trainer.epoch == epoch + 2  # what was spent is spent
+    assert owner.ledger.backtracked == 1
+    assert owner.ledger.stale == 0
+
+
+def test_patience_gives_several_chances() -> None:
+    owner = make_owners(TWO, federation_settings(aggregate="replace", patience=3, test_every=1))["b"]
+    owner.improve(initial=True)
+    assert owner.ledger.stale == 0  # the first training has gone back already
+    seen = [owner.improve([junk(owner, "a", "b", seed)]) for seed in range(3)]
+    assert [o.backtracked for o in seen] == [False, False, True]
+    assert [o.news for o in seen] == [True, True, False]
+
+
+def test_tests_come_every_so_many_exchanges_and_at_the_end() -> None:
+    owners = make_owners(TWO, federation_settings(test_every=3, exchanges=4))
+    owners["b"].improve(initial=True)
+    owner = owners["a"]
+    owner.improve(initial=True)
+    seen = [owner.improve([exchange(owners["b"], owner, s)]) for s in range(1, 5)]
+    assert [o.tested for o in seen] == [False, False, True, True]
+    assert [o.spent for o in seen] == [False, False, False, True]
+    assert owner.ledger.accepted <= owner.ledger.rounds == 4
+    assert owner.ledger.pending == 0
+
+
+def test_the_first_training_counts_as_no_exchange() -> None:
+    owners = make_owners(TWO, federation_settings(start="together", test_every=2), together=True)
+    for owner in owners.values():
+        owner.improve(initial=True)
+    outcome = owners["a"].improve([exchange(owners["b"], owners["a"])])
+    assert outcome.improved  # the first test of all
+    assert owners["a"].ledger.accepted == 1
+
+
+def test_others_get_a_hearing_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_CHUNK_IDS", 1)
+    owner = Owner("a", TWO["a"], federation_settings())
+    calls: list[int] = []
+
+    def pause() -> bool:
+        calls.append(owner.trainer.epoch)
+        return True  # its answer is not used: the epoch is finished all the same
+
+    owner.improve(initial=True, pause=pause)
+    assert owner.trainer.epoch == 3
+    assert set(calls) == {0, 1, 2}
+
+
+def test_the_linear_schedule_falls_in_each_phase() -> None:
+    owner = Owner("a", TWO["a"], federation_settings({"schedule": "linear", "decay": 0.1}))
+    assert [round(owner._linear(e), 6) for e in (0, 2, 3, 10)] == [1.0, 0.1, 1.0, 0.1]
+
+
+def test_without_validation_triples_there_is_no_score() -> None:
+    g = TWO["a"]
+    bare = Graph(g.entities, g.relations, {"train": g.train})
+    with pytest.raises(RunError, match="a: has no validation triples"):
+        Owner("a", bare, federation_settings()).score()
+
+
+def test_deciding_triples_are_a_fixed_sample() -> None:
+    settings = federation_settings({"validation_triples": 7})
+    first, second = (Owner("a", TWO["a"], settings) for _ in range(2))
+    assert len(first._decide) == 7
+    assert np.array_equal(first._decide, second._decide)
+    some = TWO["a"].valid[:3]
+    assert np.array_equal(Owner("a", TWO["a"], settings, decide=some)._decide, some)
+
+
+# -- starting together, and frames -----------------------------------------------------------------
+
+
+def test_owners_that_start_together_start_alike() -> None:
+    owners = make_owners(TWO, federation_settings(start="together"), together=True)
+    assert {o.frame for o in owners.values()} == {TOGETHER}
+    a, b = owners["a"]._rows("b"), owners["b"]._rows("a")
+    for kind in ("entity", "relation"):
+        assert torch.equal(a[kind], b[kind])
+        assert len(a[kind].unique(dim=0)) == len(a[kind])
+    alone = make_owners(TWO, federation_settings(start="alone"), together=True)
+    assert not torch.equal(alone["a"]._rows("b")["entity"], alone["b"]._rows("a")["entity"])
+    assert alone["a"].frame == "a"
+
+
+def test_lone_owners_end_in_one_frame_and_turning_changes_no_score() -> None:
+    owners = make_owners(THREE, federation_settings(aggregate="average"))
+    for owner in owners.values():
+        owner.improve(initial=True)
+        assert owner.frame == owner.name
+    gift = exchange(owners["b"], owners["c"])
+    before = owners["c"].score()
+    owners["c"]._agree_on_frame([gift])
+    assert owners["c"].frame == "b"
+    assert owners["c"].score() == pytest.approx(before, abs=1e-6)
+    # a meets nobody but b, c nobody but b: the frame travels.
+    for host, client in (("b", "a"), ("c", "b")):
+        owners[host].improve([exchange(owners[client], owners[host], 2)])
+    assert {o.frame for o in owners.values()} == {"a"}
+    # In one frame the shared rows lie together, and pass without a turn.
+    gift = exchange(owners["a"], owners["b"], 3)
+    assert owners["b"]._bring_home(gift) is gift
+    near = (gift.rows["entity"] - owners["b"]._rows("a")["entity"]).norm()
+    assert near < 0.8 * (gift.rows["entity"].norm() + near) / 2
+
+
+def test_a_turned_copy_comes_home_exactly() -> None:
+    """Two owners of one graph, one of them in another frame: turning into the other's gives its numbers back."""
+    owners = make_owners({"a": THREE["a"], "b": THREE["a"]}, federation_settings())
+    a, b = owners["a"], owners["b"]
+    q = random_rotation(8, seeded(1))
+    for kind in ("entity", "relation"):
+        b.tables[kind].copy_(a.tables[kind].double() @ q)
+    b._agree_on_frame([exchange(a, b)])
+    assert b.frame == "a"
+    for kind in ("entity", "relation"):
+        torch.testing.assert_close(b.tables[kind], a.tables[kind], atol=1e-5, rtol=1e-5)
+
+
+def test_a_late_joiner_turns_into_the_frame_of_those_who_began_together() -> None:
+    settings = federation_settings(start="together")
+    early = make_owners(THREE, settings, together=True)
+    late = make_owners(THREE, settings)["c"]  # nobody told it any tokens
+    early["a"].improve(initial=True)
+    late.improve(initial=True)
+    assert late.frame == "c"
+    late.improve([exchange(early["a"], late)])
+    assert late.frame == TOGETHER
+    early["a"].improve([exchange(late, early["a"], 2)])
+    assert early["a"].frame == TOGETHER  # nobody turns towards a newcomer
+
+
+def test_where_the_space_cannot_be_turned_gifts_are_brought_home_instead() -> None:
+    owners = make_owners(TWO, federation_settings({"norm": 1}))
+    gift = exchange(owners["a"], owners["b"])
+    owners["b"].improve([gift])
+    assert owners["b"].frame == "b"
+    assert owners["b"]._bring_home(gift).frame == "b"
+
+
+# -- aggregating, by hand --------------------------------------------------------------------------
+
+
+def aggregated(how: str, **values: Any) -> tuple[Owner, Gift, dict[str, Tensor]]:
+    """An owner that aggregated a gift and did not train; the gift; its numbers before. Both in one frame."""
+    settings = federation_settings(start="together", aggregate=how, **values)
+    owners = make_owners(TWO, settings, plan=NO_TRAINING, together=True)
+    for name, owner in owners.items():
+        for at, key in enumerate(("entity", "relation")):
+            table = owner.tables[key]
+            table.add_(torch.randn(table.shape, generator=seeded(at + ord(name))))
+            for slot in ("mean", "square"):
+                owner.tables.state(key, slot).copy_(torch.rand(table.shape, generator=seeded(at + 2 * ord(name))))
+            owner.tables.state(key, "steps", columns=False).fill_(7)
+    before = numbers(owners["a"])
+    gift = exchange(owners["b"], owners["a"])
+    owners["a"].improve([gift])
+    return owners["a"], gift, before
+
+
+def support(graph: Graph, kind: str, ids: Tensor) -> Tensor:
+    columns = [0, 2] if kind == "entity" else [1]
+    counts = [(graph.train[:, columns] == i).sum() for i in ids.tolist()]
+    return torch.tensor(np.log1p(counts))
+
+
+@pytest.mark.parametrize("kind", ["entity", "relation"])
+@pytest.mark.parametrize("how", ["replace", "average", "support"])
+def test_aggregation_by_hand(how: str, kind: Any) -> None:
+    owner, gift, before = aggregated(how)
+    ids, other = owner._ids("b", kind), torch.arange(len(gift.rows[kind]))
+    old, got, new = before[f"{kind}/{kind}"], gift.rows[kind], owner.tables[kind]
+    if how == "replace":
+        expected = got.double()
+    elif how == "average":
+        expected = (old[ids].double() + got.double()) / 2
+    else:
+        mine, theirs = support(TWO["a"], kind, ids), support(TWO["b"], kind, other)
+        u, v = (mine + LEAST * (mine > 0))[:, None], (theirs + LEAST)[:, None]
+        expected = (u * old[ids].double() + v * got.double()) / (u + v)
+    torch.testing.assert_close(new[ids].double(), expected, atol=1e-5, rtol=1e-5)
+    rest = np.setdiff1d(np.arange(len(old)), ids.numpy())
+    assert torch.equal(new[rest], old[rest])
+    assert kind == "relation" or len(rest) == 10
+
+
+def test_two_gifts_at_once_are_averaged_with_ones_own() -> None:
+    owners = make_owners(THREE, federation_settings(start="together", aggregate="average"), plan=NO_TRAINING,
+                         together=True)  # fmt: skip
+    for name, owner in owners.items():
+        owner.tables["entity"].add_(float(ord(name)))
+    gifts = [exchange(owners[name], owners["a"]) for name in "bc"]
+    old = [owners[name].tables["entity"].clone() for name in "abc"]
+    owners["a"].improve(gifts)
+    torch.testing.assert_close(owners["a"].tables["entity"], sum(old) / 3)  # type: ignore[arg-type]
+
+
+def test_the_mix_is_chosen_on_validation_triples() -> None:
+    owner, gift, before = aggregated("validation")
+    ids = owner._ids("b", "entity")
+    old, new = before["entity/entity"][ids], owner.tables["entity"][ids]
+    fits = {m: torch.lerp(old, gift.rows["entity"], m) for m in MIXES}
+    chosen = [m for m, rows in fits.items() if torch.allclose(rows, new, atol=1e-6)]
+    assert len(chosen) == 1
+    # By hand: entities are mixed first, with the relations still as they were.
+    twin = make_owners(TWO, federation_settings(start="together"), plan=NO_TRAINING, together=True)["a"]
+    twin.tables["relation"].copy_(before["relation/relation"])
+    scores = {}
+    for m, rows in fits.items():
+        twin.tables["entity"].copy_(before["entity/entity"])
+        twin.tables["entity"][ids] = rows
+        scores[m] = twin.score()
+    assert scores[chosen[0]] == max(scores.values())
+
+
+@pytest.mark.parametrize("moments", ["average", "keep", "fresh"])
+def test_moments(moments: str) -> None:
+    owner, gift, before = aggregated("average", moments=moments)
+    for kind in ("entity", "relation"):
+        ids = owner._ids("b", kind)  # type: ignore[arg-type]
+        rest = np.setdiff1d(np.arange(owner.tables.count(kind)), ids.numpy())  # type: ignore[arg-type]
+        for number, slot in enumerate(("mean", "square")):
+            old, new = before[f"{kind}/{kind}.{slot}"], owner.tables.state(kind, slot)
+            assert torch.equal(new[rest], old[rest])
+            if moments == "average":
+                assert gift.moments is not None
+                torch.testing.assert_close(new[ids], (old[ids] + gift.moments[kind][number]) / 2)  # type: ignore[index]
+            else:
+                assert gift.moments is None
+                assert torch.equal(new[ids], old[ids] if moments == "keep" else torch.zeros_like(old[ids]))
+        steps = owner.tables.state(kind, "steps", columns=False)
+        assert steps[ids].unique().tolist() == ([0.0] if moments == "fresh" else [7.0])
+
+
+def test_a_row_without_training_triples_takes_what_peers_know() -> None:
+    g = TWO["a"]
+    lonely = int(np.bincount(g.train[:, [0, 2]].reshape(-1))[:30].argmin())
+    train = g.train[(g.train[:, 0] != lonely) & (g.train[:, 2] != lonely)]
+    graphs = {"a": Graph(g.entities, g.relations, {**g.splits, "train": train}), "b": TWO["b"]}
+    owners = make_owners(graphs, federation_settings(start="together"), plan=NO_TRAINING, together=True)
+    owners["b"].tables["entity"].add_(1.0)
+    gift = exchange(owners["b"], owners["a"])
+    owners["a"].improve([gift])
+    at = owners["a"]._ids("b", "entity").tolist().index(lonely)
+    torch.testing.assert_close(owners["a"].tables["entity"][lonely], gift.rows["entity"][at])
+
+
+# -- neighbours ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["frame", "procrustes", "ppat", "ppat+refine"])
+def test_virtual_neighbours_are_gone_after_training(mode: str) -> None:
+    owners = make_owners(TWO, federation_settings(translate=mode, neighbours=True))
+    b = owners["b"]
+    triples = b.trainer.triples
+    seen: list[tuple[int, int, int]] = []
+    gift = exchange(owners["a"], b)
+    assert gift.virtual is not None
+    run = b.trainer.run_epoch
+
+    def watched(*args: Any, **kwargs: Any) -> float | None:
+        seen.append((b.tables.entities, b.tables.relations, b.trainer.triples))
+        return run(*args, **kwargs)
+
+    b.trainer.run_epoch = watched  # type: ignore[method-assign]
+    b.improve([gift])
+    assert seen == [(40, 5, triples + len(gift.virtual.triples))] * 2
+    assert (b.tables.entities, b.tables.relations, b.trainer.triples) == (30, 4, triples)
+    offer = b._offer("a", b.mode("a"))
+    assert len(offer.entity) == 30
+    assert offer.neighbours is not None
+    assert len(offer.neighbours) == 0
+    assert offer.triples is not None
+    assert len(offer.triples) == 0
+
+
+def test_neighbours_are_gone_after_a_training_that_failed() -> None:
+    owners = make_owners(TWO, federation_settings(neighbours=True))
+    b = owners["b"]
+
+    def fails(*args: Any, **kwargs: Any) -> float | None:
+        raise RuntimeError("out of luck")
+
+    b.trainer.run_epoch = fails  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="luck"):
+        b.improve([exchange(owners["a"], b)])
+    assert (b.tables.entities, b.tables.relations) == (30, 4)
+
+
+def test_the_neighbourhood_is_that_of_the_graph() -> None:
+    owners = make_owners(TWO, federation_settings(neighbours=True))
+    a = owners["a"]
+    offer = a._offer("b", "frame")
+    assert offer.triples is not None
+    assert offer.neighbours is not None
+    assert offer.joining is not None
+    common = a.common("b")
+    outside = sorted({int(x) for x in a.graph.train[:, [0, 2]].reshape(-1)} - set(common.entities.tolist()))
+    entities = [*common.entities.tolist(), *outside]
+    relations = [*common.relations.tolist(), 4]
+    decoded = {(entities[h], relations[r], entities[t]) for h, r, t in offer.triples.tolist()}
+    shared = set(common.entities.tolist())
+    assert decoded == {(h, r, t) for h, r, t in a.graph.train.tolist() if (h in shared) != (t in shared)}
+    assert torch.equal(offer.neighbours, a.tables["entity"][outside])
+
+
+# -- peers that are different ----------------------------------------------------------------------
+
+UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "another model": ({"model": "TransE"}, {"model": "TransR"}),
+    "another relation width": ({"model": "TransR"}, {"model": "TransR", "relation_dim": 5}),
+    "another width": ({"dim": 16}, {"dim": 24}),
+    "complex numbers": ({"model": "TransE"}, {"model": "RotatE"}),
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+@pytest.mark.parametrize("mode", ["frame", "procrustes", "ppat+refine", "ppat"])
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_unlike_owners_exchange_entities(what: str, mode: Any, neighbours: bool) -> None:
+    ways = {
+        name: federation_settings(train, translate=mode, neighbours=neighbours, exchanges=1, initial_epochs=1)
+        for name, train in zip("ab", UNLIKE[what], strict=True)
+    }
+    owners = make_owners(TWO, ways)
+    for x, y in (("a", "b"), ("b", "a")):
+        host = owners[x]
+        assert host.mode(y) == ("procrustes" if mode == "frame" else mode)
+        assert host.common(y).kinds == ("entity",)
+        gift = exchange(owners[y], host)
+        assert len(gift.rows["relation"]) == 0
+        assert gift.virtual is None
+        before = numbers(host)
+        host._aggregate([gift])
+        after = numbers(host)
+        assert [key for key in before if not torch.equal(before[key], after[key]) and "." not in key] == [
+            "entity/entity"
+        ]
+        assert host.improve().tested
+
+
+@pytest.mark.parametrize("train", [{"model": "RotatE"}, {"model": "TransR"}, {"model": "TransR", "relation_dim": 5},
+                                   {"model": "TransD", "relation_dim": 5}, {"model": "DistMult"}])  # fmt: skip
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_lone_owners_of_any_model_meet_in_frame_mode(train: dict[str, Any], neighbours: bool) -> None:
+    """Relations that do not live in the entities' space are not turned with them, nor mixed across frames."""
+    owners = make_owners(TWO, federation_settings(train, neighbours=neighbours, initial_epochs=1, exchanges=2))
+    for owner in owners.values():
+        owner.improve(initial=True)
+    for session, (x, y) in enumerate((("a", "b"), ("b", "a"))):
+        owners[x].improve([exchange(owners[y], owners[x], session)])
+    if not owners["a"]._one_space:
+        gift = exchange(owners["b"], owners["a"], 9)
+        gift = Gift(gift.peer, gift.rows, frame="z", virtual=gift.virtual)
+        home = owners["a"]._bring_home(gift)
+        assert torch.equal(home.rows["relation"], owners["a"]._rows("b")["relation"])
+        assert home.virtual is None
+
+
+def test_an_offer_that_claims_the_hosts_frame_does_no_harm() -> None:
+    ways = {"a": federation_settings({"dim": 16}), "b": federation_settings({"dim": 24})}
+    owners = make_owners(TWO, ways)
+    host = owners["a"].host("b", 1)
+    rows = owners["b"]._rows("a")
+    host.step(Offer(0, "a", rows["entity"], rows["relation"]))
+    assert host.gift is not None
+    owners["a"].improve([host.gift])
+
+
+# -- surviving -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_an_owner_that_was_interrupted_goes_on_bit_for_bit(tmp_path: Path, neighbours: bool) -> None:
+    def fresh() -> dict[str, Owner]:
+        return make_owners(TWO, federation_settings(neighbours=neighbours, test_every=2, patience=1, exchanges=6))
+
+    def rounds(owners: dict[str, Owner], sessions: range) -> None:
+        for session in sessions:
+            for x, y in (("a", "b"), ("b", "a")):
+                owners[x].improve([exchange(owners[y], owners[x], session)])
+
+    straight = fresh()
+    for owner in straight.values():
+        owner.improve(initial=True)
+    rounds(straight, range(1, 4))
+    for name, owner in straight.items():
+        owner.save(tmp_path / name)
+    rounds(straight, range(4, 7))
+
+    resumed = fresh()
+    for name, owner in resumed.items():
+        owner.load(tmp_path / name)
+        assert owner.trainer.epoch == 9
+    rounds(resumed, range(4, 7))
+    for name in straight:
+        assert same(numbers(straight[name]), numbers(resumed[name]))
+        one, two = straight[name], resumed[name]
+        assert one.frame == two.frame
+        assert one.spent
+        assert two.spent
+        one.ledger.seconds = two.ledger.seconds = {}
+        assert one.ledger == two.ledger
+        assert same(numbers_of(one.best()), numbers_of(two.best()))
+        assert one.frame == two.frame
+
+
+def numbers_of(tables: Any) -> dict[str, Tensor]:
+    return dict(tables.export(state=True))
+
+
+def test_a_first_training_cut_short_is_finished(tmp_path: Path) -> None:
+    settings = federation_settings(initial_epochs=4)
+    owner = Owner("a", TWO["a"], settings)
+    owner.trainer.run_epoch()
+    owner.save(tmp_path / "a")
+    again = Owner("a", TWO["a"], settings)
+    again.load(tmp_path / "a")
+    again.improve(initial=True)
+    assert again.trainer.epoch == 4
+
+
+def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    Owner("a", TWO["a"], federation_settings()).save(tmp_path / "a")
+    for stranger in (Owner("b", TWO["a"], federation_settings()), Owner("a", TWO["b"], federation_settings())):
+        with pytest.raises(RunError, match="belongs to 'a'"):
+            stranger.load(tmp_path / "a")
+    with pytest.raises(RunError, match="no such file"):
+        Owner("a", TWO["a"], federation_settings()).load(tmp_path / "none")
+
+
+def test_one_seed_gives_one_run() -> None:
+    def run(seed: int) -> dict[str, Tensor]:
+        owners = make_owners(TWO, federation_settings(translate="ppat+refine"), seed=seed)
+        owners["a"].improve([exchange(owners["b"], owners["a"])])
+        return numbers(owners["a"])
+
+    first, second, other = run(0), run(0), run(1)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+def test_owners_differ_where_their_names_do() -> None:
+    owners = make_owners(dict.fromkeys("ab", THREE["a"]), federation_settings())
+    assert not torch.equal(owners["a"].tables["entity"], owners["b"].tables["entity"])
+    draws = {
+        int(torch.randint(2**60, (1,), generator=owners[x]._noise(y, session, role)))
+        for (x, y), session, role in itertools.product((("a", "b"), ("b", "a")), (1, 2), ("client", "host"))
+    }
+    assert len(draws) == 8
