@@ -291,7 +291,11 @@ def _metrics_table(run: Run, result: dict[str, Any]) -> Table:
     return drawn
 
 
-_PARTS = {"strict": "facts that no partner holds", "held": "facts that a partner holds"}
+_PARTS = {
+    "strict": "facts that nobody else holds",
+    "chained": "facts that another owner holds, as only a chain of links shows",
+    "held": "facts that a partner holds",
+}
 
 
 def _simulation_tables(result: dict[str, Any]) -> Iterator[Table]:

@@ -32,7 +32,7 @@ import numpy as np
 from fkge.engines import ENGINES, Engine, run_central
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluate import paired_bootstrap
-from fkge.federation import Arm, Federation, FederationSettings, Home, Plan, load_ranks, make_homes
+from fkge.federation import PARTS, Arm, Federation, FederationSettings, Home, Plan, load_ranks, make_homes
 from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
 
 ARMS = ("independent", "control", "permuted", "federated", "fede", "unified")
@@ -223,7 +223,7 @@ class Simulation:
     def _mean(self, owners: dict[str, Any], arm: str) -> dict[str, Any]:
         """Means over owners, for each part of the test triples that any of them has."""
         out: dict[str, Any] = {}
-        for part in ("strict", "held"):
+        for part in PARTS:
             found = [o["arms"][arm]["test"][part] for o in owners.values() if part in o["arms"][arm]["test"]]
             if found:
                 keys = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
@@ -232,14 +232,14 @@ class Simulation:
 
     def _compare(self, home: Home) -> dict[str, Any]:
         """The federated owner against its other arms: paired bootstrap over its test triples."""
-        ours, held = load_ranks(home.arm_folder("federated") / "ranks.safetensors")
+        ours, parts = load_ranks(home.arm_folder("federated") / "ranks.safetensors")
         out: dict[str, Any] = {}
         for arm in self.arms:
             if arm == "federated":
                 continue
             theirs, _ = load_ranks(home.arm_folder(arm) / "ranks.safetensors")
             out[arm] = {}
-            for part, mask in (("strict", ~held), ("held", held)):
+            for part, mask in parts.items():
                 if mask.any():
                     found = {
                         m: paired_bootstrap(theirs[mask].realistic, ours[mask].realistic, metric=m) for m in COMPARED

@@ -10,6 +10,7 @@ from fkge.align.links import read_links as read_links
 from fkge.align.links import same_labels as same_labels
 from fkge.align.overlap import held_by_partner as held_by_partner
 from fkge.align.overlap import held_splits as held_splits
+from fkge.align.overlap import held_through_chains as held_through_chains
 from fkge.align.overlap import translation as translation
 from fkge.align.procrustes import procrustes as procrustes
 from fkge.align.procrustes import random_rotation as random_rotation

@@ -2,6 +2,10 @@
 
 What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
 is what it learned by the company. The two are to be measured, and decided on, apart.
+
+Links between two owners do not show everything: an owner's entity may be linked to one at a second owner, and that one
+to one at a third, which holds the fact. Vectors travel that way too, so a fact is free of copies only if no chain of
+links leads to one (`held_through_chains`).
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fkge.align.links import Common, Ids, Kind, Pairs
+from fkge.align.clusters import clusters
+from fkge.align.links import KINDS, Common, Ids, Kind, Pairs
 from fkge.errors import SettingsError
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph
 
@@ -83,3 +88,34 @@ def held_splits(owner: str, graphs: Mapping[str, Graph], pairs: Pairs) -> dict[s
         for name, mask in held.items():
             mask |= held_by_partner(own.splits[name], entities, relations, graphs[names[there]].train)
     return held
+
+
+def held_through_chains(graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, dict[str, Mask]]:
+    """Which held-out triples of each owner stand in another's training set, by links through any chain of owners.
+
+    Whoever can tell must know every alignment: a simulation, not an owner.
+
+    Returns:
+        For every owner and every split but ``train`` (triples,) bool. Includes what direct links show.
+    """
+    ids: dict[Kind, dict[str, Ids]] = {}
+    for kind in KINDS:
+        sizes = {name: len(g.entities if kind == "entity" else g.relations) for name, g in graphs.items()}
+        sides = {names: (a.ids(kind), b.ids(kind)) for names, (a, b) in pairs.items()}
+        ids[kind], _ = clusters(sizes, sides)
+
+    def common(name: str, triples: npt.NDArray[Any]) -> Ids:
+        entity, relation = ids["entity"][name], ids["relation"][name]
+        return np.stack([entity[triples[:, HEAD]], relation[triples[:, RELATION]], entity[triples[:, TAIL]]], axis=1)
+
+    trains = {name: common(name, graph.train) for name, graph in graphs.items()}
+    as_they_are = {kind: np.arange(1 + max(int(i.max(initial=0)) for i in ids[kind].values())) for kind in KINDS}
+    out = {}
+    for name, graph in graphs.items():
+        others = np.concatenate([np.empty((0, 3), np.int64), *(t for other, t in trains.items() if other != name)])
+        out[name] = {
+            split: held_by_partner(common(name, triples), as_they_are["entity"], as_they_are["relation"], others)
+            for split, triples in graph.splits.items()
+            if split != "train"
+        }
+    return out

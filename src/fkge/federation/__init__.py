@@ -2,6 +2,7 @@
 
 from fkge.federation.exchange import Gift as Gift
 from fkge.federation.exchange import Offer as Offer
+from fkge.federation.home import PARTS as PARTS
 from fkge.federation.home import Arm as Arm
 from fkge.federation.home import Home as Home
 from fkge.federation.home import load_ranks as load_ranks

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fkge.align import Common, Tokens, held_splits, settle
+from fkge.align import Common, Tokens, held_splits, held_through_chains, settle
 from fkge.align.links import KINDS
 from fkge.align.overlap import Mask
 from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
@@ -39,8 +39,9 @@ from fkge.settings import TrainSettings
 from fkge.trace import write_atomically
 
 _PEERS, _RANKS = "fkge.peers.1", "fkge.ranks.1"
-PARTS = ("strict", "held")
-"""Test triples that no partner holds, and those that stand in a partner's training set."""
+PARTS = ("strict", "chained", "held")
+"""Test triples that nobody else holds; that another owner holds, as only a chain of links through others shows; and
+that stand in the training set of a partner linked directly."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Home:
         refuses: whom it will have nothing to do with.
         tokens: where rows begin, by kind; see `fkge.align.tokens`.
         held: by split, which triples a partner holds in its training set. An owner in the field cannot know that.
+        chained: by split, which further ones another owner holds, by a chain of links through others.
         seed: of the experiment.
     """
 
@@ -85,6 +87,7 @@ class Home:
     refuses: tuple[str, ...]
     tokens: Tokens
     held: Mapping[str, Mask]
+    chained: Mapping[str, Mask]
     seed: int
 
     @classmethod
@@ -101,10 +104,13 @@ class Home:
             for peer, entry in about["peers"].items()
         }
         tokens = Tokens.restore({kind: tensors[f"tokens/{kind}"].numpy().view(np.uint64) for kind in KINDS})
-        held = {n.removeprefix("held/"): t.numpy().astype(bool) for n, t in tensors.items() if n.startswith("held/")}
+        held, chained = (
+            {n.removeprefix(what): t.numpy().astype(bool) for n, t in tensors.items() if n.startswith(what)}
+            for what in ("held/", "chained/")
+        )
         settings = FederationSettings.load(folder / "settings.toml")
         return cls(
-            about["name"], folder, graph, settings, peers, tuple(about["refuses"]), tokens, held, about["seed"]
+            about["name"], folder, graph, settings, peers, tuple(about["refuses"]), tokens, held, chained, about["seed"]
         )  # fmt: skip
 
     # -- working -------------------------------------------------------------------------------------
@@ -146,26 +152,25 @@ class Home:
         return replace(known, common=known.common.only(kinds).permuted(self.seed))
 
     def deciding(self) -> Any:
-        """Validation triples that decide: all, or those that no partner holds."""
-        valid = self.graph.valid
-        return valid[~self.held["valid"]] if self.settings.decide == "strict" else valid
+        """Validation triples that decide: all, or those that nobody else holds."""
+        strict = ~(self.held["valid"] | self.chained["valid"])
+        return self.graph.valid[strict] if self.settings.decide == "strict" else self.graph.valid
 
     # -- reporting -----------------------------------------------------------------------------------
 
     def conclude(self, arm: str, tables: Tables, ledger: Ledger, settings: TrainSettings) -> dict[str, Any]:
         """Score an owner's best vectors and leave everything in the arm's folder.
 
-        ``valid`` is scored on all validation triples; ``test`` on the triples that no partner holds (``strict``) and
-        on those that a partner holds (``held``) apart, whichever file they stand in.
+        ``valid`` is scored on all validation triples; ``test`` on each of `PARTS` apart, whichever file they stand in.
         """
         folder = self.arm_folder(arm)
         folder.mkdir(parents=True, exist_ok=True)
         known = Known.of(self.graph)
         tests = [name for name in self.graph.splits if name.startswith("test")]
         triples = np.concatenate([self.graph.splits[name] for name in tests])
-        held = np.concatenate([self.held[name] for name in tests])
+        held, chained = (np.concatenate([masks[name] for name in tests]) for masks in (self.held, self.chained))
         ranks = rank(tables, triples, known=known)
-        parts = {"strict": ~held, "held": held}
+        parts = {"strict": ~(held | chained), "chained": chained, "held": held}
         scored = replace(
             self.graph,
             splits={"train": self.graph.train, "valid": self.graph.valid, "test": self.graph.test}
@@ -181,7 +186,7 @@ class Home:
             },
             **asdict(ledger),
         }
-        save_ranks(folder / "ranks.safetensors", ranks, held)
+        save_ranks(folder / "ranks.safetensors", ranks, held, chained)
         save_model(folder / "model.safetensors", tables, settings)
         write_atomically(folder / "settings.toml", settings.to_toml().encode())
         write_atomically(folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
@@ -217,6 +222,7 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
     models = {
         name: make_model(train) for name, train in trains.items()
     }  # what cannot work shows before anything is written
+    anyhow = held_through_chains(federation.graphs, federation.pairs)
     for name, member in federation.members.items():
         home = folder / "owners" / name
         home.mkdir(parents=True, exist_ok=True)
@@ -230,23 +236,28 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
             peers[peer] = {"model": trains[peer].model, "widths": widths}
             tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
         held = held_splits(name, federation.graphs, federation.pairs)
-        tensors |= {f"held/{split}": torch.from_numpy(mask.astype(np.uint8)) for split, mask in held.items()}
+        for split, mask in held.items():
+            tensors[f"held/{split}"] = torch.from_numpy(mask.astype(np.uint8))
+            tensors[f"chained/{split}"] = torch.from_numpy((anyhow[name][split] & ~mask).astype(np.uint8))
         about = {"name": name, "peers": peers, "refuses": list(member.refuses), "seed": seed}
         save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
 
 
-def save_ranks(path: Path, ranks: Ranks, held: Mask) -> None:
+def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None) -> None:
     """Keep ranks for a comparison with another arm's."""
+    chained = np.zeros_like(held) if chained is None else chained
     tensors = {
         "optimistic": torch.from_numpy(ranks.optimistic.astype(np.int32)),
         "pessimistic": torch.from_numpy(ranks.pessimistic.astype(np.int32)),
         "held": torch.from_numpy(held.astype(np.uint8)),
+        "chained": torch.from_numpy(chained.astype(np.uint8)),
     }
     save_tensors(path, _RANKS, tensors, {})
 
 
-def load_ranks(path: Path) -> tuple[Ranks, Mask]:
-    """What `save_ranks` kept."""
+def load_ranks(path: Path) -> tuple[Ranks, dict[str, Mask]]:
+    """What `save_ranks` kept: ranks, and which of them belong to each of `PARTS`."""
     tensors, _ = load_tensors(path, _RANKS)
+    held, chained = (tensors[name].numpy().astype(bool) for name in ("held", "chained"))
     ranks = Ranks(tensors["optimistic"].numpy().astype(np.int64), tensors["pessimistic"].numpy().astype(np.int64))
-    return ranks, tensors["held"].numpy().astype(bool)
+    return ranks, {"strict": ~(held | chained), "chained": chained, "held": held}

@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import random_graph
 
-from fkge.align import Common, find_common, held_by_partner, held_splits, read_links, same_labels, translation
+from fkge.align import (
+    Common,
+    find_common,
+    held_by_partner,
+    held_splits,
+    held_through_chains,
+    read_links,
+    same_labels,
+    translation,
+)
 from fkge.errors import SettingsError
-from fkge.graph import Graph, read_graph
+from fkge.graph import Graph, Vocabulary, read_graph
 
 
 @given(st.integers(0, 1000))
@@ -62,3 +71,28 @@ def test_the_five_languages_were_cleaned_as_stated(shared_data: Path) -> None:
         assert not held["test"].any()
         assert held["test_leaked"].all()
         assert 0.1 < held["valid"].mean() < 0.5  # nobody cleaned this one: keep the two parts apart
+
+
+def test_a_fact_that_only_a_chain_of_links_shows() -> None:
+    """a's x is linked to b's, b's to c's, and c holds the fact; a and c are not linked."""
+
+    def one(train: list[tuple[int, int, int]], test: list[tuple[int, int, int]]) -> Graph:
+        return Graph(
+            Vocabulary([f"e{i}" for i in range(4)], "entity"), Vocabulary(["r0", "r1"], "relation"),
+            {"train": np.array(train), "test": np.array(test)},
+        )  # fmt: skip
+
+    graphs = {
+        "a": one([(0, 0, 1)], [(1, 0, 2), (2, 1, 3)]),
+        "b": one([(0, 0, 3)], [(0, 1, 1)]),
+        "c": one([(1, 0, 2), (0, 1, 1)], [(3, 1, 0)]),
+    }
+    every = Common(np.arange(4), np.arange(2))
+    pairs = {("a", "b"): (every, every), ("b", "c"): (every, every)}
+    assert not held_splits("a", graphs, pairs)["test"].any()
+    found = held_through_chains(graphs, pairs)
+    assert found["a"]["test"].tolist() == [True, False]
+    assert found["b"]["test"].tolist() == held_splits("b", graphs, pairs)["test"].tolist() == [True]
+    assert found["c"]["test"].tolist() == [False]
+    cut = held_through_chains(graphs, {("a", "b"): (every, every)})
+    assert not cut["a"]["test"].any()

@@ -1,0 +1,193 @@
+"""``fkge simulate`` as a person uses it: real processes, real signals, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import OWNERS, tiny_federation
+
+from fkge.cli import main
+from fkge.graph import Graph
+
+SMALL = {
+    "initial_epochs": 4, "exchanges": 4, "epochs": 2, "test_every": 2, "train.dim": 8, "train.batch": 32,
+    "train.negatives": 4, "train.lr": 0.05, "train.device": "cpu",
+}  # fmt: skip
+METRICS = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy"}
+
+
+def words(**changes: object) -> list[str]:
+    return [word for key, value in (SMALL | changes).items() for word in ("--set", f"{key}={value}")]
+
+
+def command(*said: object) -> list[str]:
+    return [sys.executable, "-m", "fkge.cli", "simulate", *map(str, said)]
+
+
+def simulate(*said: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*said), cwd=cwd, text=True, capture_output=True, timeout=300, env={**os.environ, "COLUMNS": "200"},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def write(graph: Graph, folder: Path) -> None:
+    folder.mkdir()
+    for name, triples in graph.splits.items():
+        rows = [f"{graph.entities[h]}\t{graph.relations[r]}\t{graph.entities[t]}" for h, r, t in triples.tolist()]
+        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with circle.toml and its owners' graphs."""
+    folder = tmp_path_factory.mktemp("simulate")
+    for name, graph in tiny_federation().graphs.items():
+        write(graph, folder / name)
+    owners = "".join(f'[owners.{name}]\ngraph = "{name}"\n' for name in OWNERS)
+    pairs = [(a, b) for a in OWNERS for b in OWNERS if a < b]
+    links = "".join(f'[[links]]\nbetween = ["{a}", "{b}"]\nsame = true\n' for a, b in pairs)
+    (folder / "circle.toml").write_text(owners + links)
+    return folder
+
+
+def test_one_object_or_tables(here: Path) -> None:
+    asked = ("circle.toml", "--out", "run", "--engine", "in-process", "--baselines", "control, permuted,fede")
+    done = simulate(*asked, *words(), "--ratio", "0.5", "--json", cwd=here)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    arms = ["control", "permuted", "federated", "fede"]
+    assert (result["federation"], result["engine"], result["start"]) == ("circle", "in-process", "together")
+    assert (result["epochs"], result["seed"], result["translate"], result["decide"]) == (12, 0, "frame", "all")
+    assert list(result["mean"]) == arms
+    assert all(set(result["mean"][arm][part]) == METRICS for arm in arms for part in ("strict", "held"))
+    assert list(result["owners"]) == list(OWNERS)
+    for owner in result["owners"].values():
+        assert all(shared == {"entities": 10, "relations": 2} for shared in owner["shares"].values())
+        assert list(owner["arms"]) == arms
+        for got in owner["arms"].values():
+            assert set(got["valid"]) == METRICS
+            assert set(got["test"]) == {"strict", "held"}
+            assert set(got["test"]["strict"]) == METRICS | {"triples"}
+            assert set(got["seconds"]) == {"train", "translate", "test"}
+            ledger = {"best_score", "best_epoch", "tests", "rounds", "accepted", "backtracked", "handshakes", "sent"}
+            assert ledger <= set(got)
+        assert set(owner["versus"]) == {"control", "permuted", "fede"}
+        assert set(owner["versus"]["control"]["strict"]["mrr"]) == {"difference", "low", "high", "p"}
+    assert "ant: Graph(" in done.stderr
+
+    tables = simulate("--resume", "run", cwd=here)  # it is over; what it found is shown
+    assert "circle: facts that no partner holds" in tables.stdout
+    assert "circle: facts that a partner holds" in tables.stdout
+    assert "against control [95%]" in tables.stdout
+    assert all(word in tables.stdout for word in (*OWNERS, *arms, "mean"))
+    said = simulate("circle.toml", "--out", "run", cwd=here, code=1).stderr
+    assert "run: is there already. Go on with it: fkge simulate --resume run" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (["circle.toml", "--baselines", "contrl"], "there is no arm 'contrl'; did you mean control"),
+        (["circle.toml", "--engine", "in-proces"], "there is no engine 'in-proces'; did you mean in-process"),
+        (["circle.toml", "--translate", "ppta"], "'frame', 'procrustes', 'ppat' or 'ppat+refine' (got 'ppta')"),
+        (["circle.toml", "--set", "train.dims=3"], "did you mean dim"),
+        (["circle.toml", "--set", "train.model=TranseE"], "did you mean TransE"),
+        (["circle.toml", "--ratio", "0"], "ratio: Input should be greater than 0"),
+        ([], "which federation?"),
+        (["--resume", "nowhere"], "nowhere: holds no simulation"),
+        (["circle.toml", "--resume", "run"], "leave FEDERATION out"),
+        (["triangle.toml"], "triangle.toml: no such file"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_1(
+    said: list[str], expected: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "argv", ["fkge", "simulate", *said, "--out", "x", "--quiet"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    err = capsys.readouterr().err
+    assert expected in err
+    assert err.startswith("error: ")
+    assert len(err.strip().splitlines()) == 1
+    assert not (here / "x").exists()
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+
+def until(what: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 120
+    while not what():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def works(out: Path) -> list[dict[str, Any]]:
+    trace = out / "trace.jsonl"
+    lines = trace.read_text().splitlines() if trace.exists() else []
+    return [json.loads(line) for line in lines if line.startswith('{"event": "work"') and line.endswith("}")]
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in listed.split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_killed_and_interrupted_it_can_always_go_on(here: Path) -> None:
+    out = here / "broken"
+    options = words(exchanges=78, **{"train.negatives": 64})
+    said: tuple[object, ...] = ("circle.toml", "--out", out, "--baselines", "control", *options)
+
+    # The starting process dies; the owners' processes notice.
+    with subprocess.Popen(command(*said), cwd=here, text=True, stderr=subprocess.PIPE) as process:
+        until(lambda: len(works(out)) > 10, process)
+        started = children(process.pid)
+        assert len(started) >= len(OWNERS)
+        process.kill()
+    until(lambda: all(gone(child) for child in started))
+    before = {(w["arm"], w["owner"]): w["epoch"] for w in works(out)}
+    seen = len(works(out))
+
+    # Asked politely, it stops where it can go on.
+    with subprocess.Popen(command("--resume", out), cwd=here, text=True, stderr=subprocess.PIPE) as process:
+        until(lambda: any(w["arm"] == "federated" and w["epoch"] >= 20 for w in works(out)), process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped; nothing is lost. Go on with: fkge simulate --resume {out}" in err
+    assert "Traceback" not in err
+    resumed = [w for w in works(out)[seen:] if (w["arm"], w["owner"]) in before]
+    assert all(w["epoch"] > before[w["arm"], w["owner"]] - 2 for w in resumed if w["arm"] == "control")
+    last = {w["owner"]: w for w in works(out) if w["arm"] == "federated"}
+
+    done = simulate("--resume", out, "--json", cwd=here)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    for name, owner in result["owners"].items():
+        assert owner["arms"]["federated"]["best_score"] >= (last[name]["score"] or 0)
+        epochs = [w["epoch"] for w in works(out) if w["arm"] == "federated" and w["owner"] == name]
+        assert epochs[-1] == result["epochs"]
+        assert epochs == sorted(epochs)  # polite stops lose nothing
