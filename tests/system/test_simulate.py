@@ -88,9 +88,9 @@ def test_one_object_or_tables(here: Path) -> None:
     assert "ant: Graph(" in done.stderr
 
     tables = simulate("--resume", "run", cwd=here)  # it is over; what it found is shown
-    assert "circle: facts that no partner holds" in tables.stdout
+    assert "circle: facts that nobody else holds" in tables.stdout
     assert "circle: facts that a partner holds" in tables.stdout
-    assert "against control [95%]" in tables.stdout
+    assert "gain over control, 95%" in tables.stdout
     assert all(word in tables.stdout for word in (*OWNERS, *arms, "mean"))
     said = simulate("circle.toml", "--out", "run", cwd=here, code=1).stderr
     assert "run: is there already. Go on with it: fkge simulate --resume run" in said
