@@ -217,7 +217,7 @@ def simulate(
     baselines: Annotated[
         str, typer.Option(help="Further arms: independent, control, permuted, unified, fede; comma between.")
     ] = "control",
-    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file, such as recipes/dbp5l.toml.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; see recipes/federations.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value or train.key=value; overrides the file. Repeatable.")
     ] = None,
@@ -232,8 +232,9 @@ def simulate(
 
     with _drawing(quiet) as progress:
         if resume is not None:
-            if federation is not None:
-                raise FkgeError("--resume goes on with what is in its folder; leave FEDERATION out")
+            others = (federation, translate, start, decide, share, ratio, config, set_)
+            if any(value is not None for value in others):
+                raise FkgeError("--resume goes on with what its folder says; leave FEDERATION and settings out")
             simulation, out = Simulation.open(resume), resume
         else:
             if federation is None:

@@ -8,10 +8,10 @@ RUN/
   trace.jsonl         one line for each thing that happened
   results.json        metrics by owner and arm, comparisons, costs
 
-Arms, all with the same number of epochs and of tests:
+Arms, all but the first with the same number of epochs and of tests:
 
-  independent   a lone owner's first training
-  control       the lone owner trains on, for as many epochs as the others get
+  independent   a lone owner's first training, `initial_epochs` long
+  control       the lone owner, for as many epochs as the others get
   permuted      everything as in `federated`, but aligned rows are mixed up: what it earns is no transfer
   federated     the federation
   fede          a server averages shared vectors (needs owners that train alike)
@@ -160,8 +160,12 @@ class Simulation:
                 central = [name for name in pending if name in CENTRAL]
                 if central and not (stop is not None and stop()):
                     total = sum(self.settings.total_epochs for _ in central) * len(homes)
+                    started = time.monotonic()
                     with drawn.drawing(progress, " and ".join(central), total):
                         engine.central(central, run_central, stop)
+                    if all(home.result(arm) is not None for home in homes for arm in central):
+                        seconds = round(time.monotonic() - started, 2)
+                        self.trace.write("arm over", arm=" and ".join(central), seconds=seconds)
         if any(home.result(arm) is None for home in homes for arm in self.arms):
             return None
         return self._sum_up(homes)
@@ -276,7 +280,7 @@ class _Drawn:
             return
         done = fields["epoch"] - self._epochs.get((str(arm), owner), 0)
         self._epochs[str(arm), owner] = fields["epoch"]
-        if fields.get("score") is not None:
-            self._scores[owner] = fields["score"]
+        if fields.get("best") is not None:
+            self._scores[owner] = fields["best"]
         shown = {"mrr": float(np.mean(list(self._scores.values())))} if self._scores else {}
         self._task.advance(max(0, done), **shown)

@@ -55,7 +55,7 @@ class _Seat:
         decide = sample_triples(home.deciding(), home.settings.train, home.seed)
         return cls(home, tables, decide, Known.of(home.graph), Ledger())
 
-    def test(self, epoch: int, arm: str, note: Note) -> None:
+    def test(self, epoch: int, arm: str, note: Note) -> bool:
         started = time.thread_time()
         score = metrics(rank(self.tables, self.decide, known=self.known))["mrr"]
         self.ledger.seconds["test"] += time.thread_time() - started
@@ -64,8 +64,10 @@ class _Seat:
         if improved:
             self.ledger.best_score, self.ledger.best_epoch = score, epoch
             self.best = self.tables.snapshot(self.best)
-        note("work", arm=arm, owner=self.home.name, epoch=epoch, score=self.ledger.best_score, tested=True,
+        self.ledger.epochs = epoch
+        note("work", arm=arm, owner=self.home.name, epoch=epoch, score=score, best=self.ledger.best_score,
              improved=improved, backtracked=False)  # fmt: skip
+        return improved
 
     def conclude(self, arm: str) -> None:
         if self.best is not None:
@@ -100,9 +102,16 @@ def _begin(tables: Tables, home: Home, rows: dict[Kind, Tensor] | None = None) -
                 tables[kind][rows[kind]] = vectors.to(tables.device)
 
 
-def _scale(homes: Sequence[Home], epoch: int) -> float:
-    train, total = homes[0].settings.train, homes[0].settings.total_epochs
-    return 1 - (1 - train.decay) * epoch / max(1, total - 1) if train.schedule == "linear" else 1.0
+def _schedule(trainer: Trainer, total: int) -> None:
+    """The learning rate of the next epoch, where it falls by the clock; where it falls by tests, those see to it."""
+    if trainer.settings.schedule == "linear":
+        trainer.lr_scale = 1 - (1 - trainer.settings.decay) * trainer.epoch / max(1, total - 1)
+
+
+def _stale(trainer: Trainer) -> None:
+    """A test has brought nothing."""
+    if trainer.settings.schedule == "plateau":
+        trainer.lr_scale *= trainer.settings.decay
 
 
 def _due(homes: Sequence[Home], epoch: int) -> bool:
@@ -124,12 +133,13 @@ def _fede(arm: str, homes: Sequence[Home], note: Note) -> None:
     for epoch in range(1, settings.total_epochs + 1):
         for seat, trainer in zip(seats, trainers, strict=True):
             started = time.thread_time()
-            trainer.lr_scale = _scale(homes, epoch - 1)
+            _schedule(trainer, settings.total_epochs)
             trainer.run_epoch()
             seat.ledger.seconds["train"] += time.thread_time() - started
         if _due(homes, epoch):
-            for seat in seats:
-                seat.test(epoch, arm, note)
+            for seat, trainer in zip(seats, trainers, strict=True):
+                if not seat.test(epoch, arm, note):
+                    _stale(trainer)
         if epoch % settings.epochs == 0:
             for kind in KINDS:
                 _average(kind, seats, *shared[kind])
@@ -171,14 +181,16 @@ def _unified(arm: str, homes: Sequence[Home], note: Note) -> None:
     trainer = Trainer(tables, merged, train)
     started = time.thread_time()
     for epoch in range(1, settings.total_epochs + 1):
-        trainer.lr_scale = _scale(homes, epoch - 1)
+        _schedule(trainer, settings.total_epochs)
         trainer.run_epoch()
         if _due(homes, epoch):
             for seat in seats:
                 for kind in KINDS:
                     for name in tables.names(kind):
                         seat.tables[name].copy_(tables[name][ids[kind][0][seat.home.name].to(tables.device)])
-                seat.test(epoch, arm, note)
+            better = [seat.test(epoch, arm, note) for seat in seats]
+            if not any(better):
+                _stale(trainer)
     spent = time.thread_time() - started - sum(seat.ledger.seconds["test"] for seat in seats)
     for seat in seats:
         seat.ledger.seconds["train"] = spent / len(seats)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fkge.engines.station import Note, Station
+from fkge.errors import EngineError
 from fkge.federation.home import Arm, Home
 from fkge.federation.owner import Outcome
-from fkge.federation.protocol import Lost, Protocol, Wake
+from fkge.federation.protocol import Joined, Lost, Protocol, Wake
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 
@@ -45,7 +46,9 @@ class InProcess:
         homes: the owners.
         note: told of events, with ``owner`` and virtual time ``t``.
         pace: how long things take.
-        losses: virtual times at which an owner falls silent for good, for tests.
+        losses: virtual times at which an owner falls silent for good.
+        late: virtual times at which an owner joins, rather than at the start. It does not start together with the rest:
+            it trains alone first, and turns into their frame.
     """
 
     name = "in-process"
@@ -56,11 +59,13 @@ class InProcess:
         note: Note,
         pace: Pace | None = None,
         losses: Mapping[str, float] | None = None,
+        late: Mapping[str, float] | None = None,
     ) -> None:
         self._homes = {home.name: home for home in homes}
         self._note = note
         self._pace = pace or Pace()
         self._losses = dict(losses or {})
+        self._late = dict(late or {})
 
     def __enter__(self) -> InProcess:
         return self
@@ -70,7 +75,7 @@ class InProcess:
 
     def run(self, arm: Arm, stop: Callable[[], bool] | None = None) -> bool:
         """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again takes it up."""
-        return _Run(self._homes, self._note, self._pace, self._losses, arm).go(stop)
+        return _Run(self._homes, self._note, self._pace, self._losses, self._late, arm).go(stop)
 
     def central(self, arms: Sequence[str], run: Callable[..., None], stop: Callable[[], bool] | None = None) -> None:
         """Run what only a server could: ``run(arm, homes, note)``. Asked to stop, it does so between two arms."""
@@ -84,10 +89,18 @@ class _Run:
     """One arm."""
 
     def __init__(
-        self, homes: Mapping[str, Home], note: Note, pace: Pace, losses: Mapping[str, float], arm: Arm
+        self,
+        homes: Mapping[str, Home],
+        note: Note,
+        pace: Pace,
+        losses: Mapping[str, float],
+        late: Mapping[str, float],
+        arm: Arm,
     ) -> None:
         self._homes, self._pace, self._arm = homes, pace, arm
         self._tell = note
+        self._late = dict(late)
+        self._stop: Callable[[], bool] | None = None
         self._now = 0.0
         self._count = itertools.count()
         self._heap: list[tuple[float, int, bool, Callable[[], None]]] = []
@@ -97,7 +110,7 @@ class _Run:
         self._stations: dict[str, Station] = {}
         self._trained: dict[str, bool] = {}
         for name, home in homes.items():
-            owner, trained = home.owner(arm)
+            owner, trained = home.owner(arm, late=name in late)
             protocol = Protocol(owner.peers, home.manners(arm))
             self._stations[name] = Station(owner, protocol, self._poster(name), self._noter(name))
             self._trained[name] = trained
@@ -105,15 +118,25 @@ class _Run:
             self._at(when, lambda name=name: self._lose(name))  # type: ignore[misc]
 
     def go(self, stop: Callable[[], bool] | None) -> bool:
+        self._stop = stop
         for name, station in self._stations.items():
-            station.begin(self._trained[name])
-            self._look_after(name)
+            for other in self._late:
+                if other in station.owner.peers:
+                    station.handle(Lost(other))
+            if name in self._late:
+                self._at(self._late[name], lambda name=name: self._join(name))  # type: ignore[misc]
+            else:
+                station.begin(self._trained[name])
+                self._look_after(name)
         while self._heap and not self._quiet():
             self._now, _, _, action = heapq.heappop(self._heap)
             action()
             if stop is not None and stop():
                 self._save(force=True)
                 return False
+        stuck = [n for n, s in self._stations.items() if n not in self._gone and not s.protocol.at_rest]
+        if stuck:
+            raise EngineError(f"{', '.join(stuck)} wait for something that will not come; this is a fault in fkge")
         for name, station in self._stations.items():
             if name in self._gone:
                 continue
@@ -145,14 +168,12 @@ class _Run:
             waiting = not station.protocol.at_rest
             self._at(self._now + seconds, lambda: self._wake(name, token), matters=waiting)
         if station.work is not None:
-            initial = station.work.initial
-            before = station.owner.trainer.epoch
             outcome = station.improve(pause=lambda: self._between(name))
-            epochs = station.owner.trainer.epoch - before
-            duration = epochs * station.owner.trainer.triples / self._pace.triples * self._pace.slow.get(name, 1.0)
-            self._noter(name)("work", until=self._now + duration, initial=initial, epoch=station.owner.trainer.epoch,
-                              epochs=epochs, score=outcome.score, tested=outcome.tested, improved=outcome.improved,
-                              backtracked=outcome.backtracked)  # fmt: skip
+            if outcome.halted:
+                return
+            triples = station.done["epochs"] * station.owner.trainer.triples
+            duration = triples / self._pace.triples * self._pace.slow.get(name, 1.0)
+            self._noter(name)("work", until=round(self._now + duration, 6), **station.done)
             self._at(self._now + duration, lambda: self._finish(name, outcome))
 
     def _between(self, name: str) -> bool:
@@ -161,7 +182,18 @@ class _Run:
         if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS and owner.can_save:
             self._save_one(name)
             self._saved = time.monotonic()
-        return False
+        return self._stop is not None and self._stop()
+
+    def _join(self, name: str) -> None:
+        station = self._stations[name]
+        for other, peer in self._stations.items():
+            if name in peer.owner.peers and other not in self._gone and other not in self._late:
+                peer.handle(Joined(name))
+                station.handle(Joined(other))
+                self._look_after(other)
+        del self._late[name]
+        station.begin(self._trained[name])
+        self._look_after(name)
 
     def _finish(self, name: str, outcome: Outcome) -> None:
         if name in self._gone:

@@ -10,17 +10,19 @@ the run can be taken up again from the owners' checkpoints.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fkge.engines.in_process import SECONDS_BETWEEN_CHECKPOINTS
 from fkge.engines.station import Note, Station
@@ -48,6 +50,7 @@ class Processes:
         self._note = note
         self._workers: dict[str, Any] = {}
         self._lines: dict[str, Connection] = {}
+        self._failures: dict[str, str] = {}
 
     # -- processes -----------------------------------------------------------------------------------
 
@@ -147,6 +150,8 @@ class Processes:
             )
 
     def _why(self, name: str) -> str:
+        if name in self._failures:
+            return f"owner {name} failed: {self._failures[name]}"
         code = self._workers[name].exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
         return f"the process of owner {name} {how}"
@@ -176,7 +181,7 @@ class Processes:
     def _hear(self, watch: _Watch, name: str, said: dict[str, Any]) -> None:
         event = said.pop("event")
         if event == "rest":
-            watch.rests[name] = (said["sent"], said["received"])
+            watch.rests[name] = {"sent": said["sent"], "received": said["received"]}
             watch.answered.add(name)
         elif event == "stir":
             watch.rests.pop(name, None)
@@ -184,7 +189,8 @@ class Processes:
         elif event == "over":
             watch.over.add(name)
         elif event == "failed":
-            raise EngineError(f"owner {name}: {said['why']}")
+            self._failures[name] = said["why"]
+            self._note("failed", owner=name, **said)
         else:
             self._note(event, **said)
 
@@ -192,26 +198,30 @@ class Processes:
 class _Watch:
     """What the starting process knows of the owners' rest.
 
-    Owners report, when they come to rest, how many messages they have sent and received. If all rest and the sums
-    agree, they are asked once more: if nothing has changed in between, nothing was under way (Mattern's four counters).
+    Owners report, when they come to rest, how many messages they have sent to and received from each peer. If all rest
+    and every two agree, they are asked once more: if nothing has changed in between, nothing was under way (Mattern's
+    four counters).
     """
 
     def __init__(self) -> None:
-        self.rests: dict[str, tuple[int, int]] = {}
+        self.rests: dict[str, dict[str, dict[str, int]]] = {}
         self.answered: set[str] = set()
         self.over: set[str] = set()
         self.deaf: set[str] = set()
         self.halting = False
         self.concluding = False
-        self._first: dict[str, tuple[int, int]] | None = None
+        self._first: dict[str, dict[str, dict[str, int]]] | None = None
 
     def _balanced(self, alive: list[str]) -> bool:
         if self.concluding or self.halting or not alive or not set(alive) <= set(self.rests):
             return False
-        sent = sum(self.rests[name][0] for name in alive)
-        received = sum(self.rests[name][1] for name in alive)
-        # What went to or came from a dead owner is in no sum; then rest alone must do, twice.
-        return sent == received or bool(self.deaf)
+        # What went to or came from a dead owner does not count.
+        return all(
+            self.rests[a]["sent"].get(b, 0) == self.rests[b]["received"].get(a, 0)
+            for a in alive
+            for b in alive
+            if a != b
+        )
 
     def wants_probe(self, alive: list[str]) -> bool:
         if not self._balanced(alive):
@@ -285,7 +295,9 @@ class _Worker:
         self._arm: Arm | None = None
         self._due: float | None = None
         self._began = self._saved = self._said = time.monotonic()
-        self._sent = self._received = self._runs = 0
+        self._runs = 0
+        self._sent: Counter[str] = Counter()
+        self._received: Counter[str] = Counter()
         self._resting = False
         self._command: str | None = None
         self._dead: set[str] = set()
@@ -307,7 +319,7 @@ class _Worker:
             except (EOFError, OSError):
                 return
             if command["do"] == "exit":
-                self._out.flush()
+                self.hang_up()
                 return
             if command["do"] == "central":
                 self._central(command)
@@ -332,7 +344,8 @@ class _Worker:
         self._arm = arm
         self._runs += 1
         self._began = self._saved = time.monotonic()
-        self._sent = self._received = 0
+        self._sent.clear()
+        self._received.clear()
         self._resting, self._command, self._due = False, None, None
         station = Station(owner, Protocol(owner.peers, self.home.manners(arm)), self._post, self.note)
         self._station = station
@@ -361,32 +374,37 @@ class _Worker:
         self.say("over")
 
     def _improve(self, station: Station) -> None:
-        assert station.work is not None
-        initial, before, t0 = station.work.initial, station.owner.trainer.epoch, time.monotonic() - self._began
+        since = round(time.monotonic() - self._began, 3)
         outcome = station.improve(pause=self._between)
-        self.note(
-            "work", since=round(t0, 3), initial=initial, epoch=station.owner.trainer.epoch,
-            epochs=station.owner.trainer.epoch - before, score=outcome.score, tested=outcome.tested,
-            improved=outcome.improved, backtracked=outcome.backtracked,
-        )  # fmt: skip
+        if outcome.halted:
+            return
+        self.note("work", since=since, **station.done)
         station.finish(outcome)
         if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS:
             self._save()
 
     def _between(self) -> bool:
-        """Between two chunks of an epoch: look after peers; say how far it is, and keep it, every now and then."""
+        """Within training: look after peers; say how far it is, and keep it, every now and then. True: leave it."""
         assert self._station is not None
         if time.monotonic() - self._said > 1:
             self._said = time.monotonic()
             self.note("progress", epoch=self._station.owner.trainer.epoch)
         if time.monotonic() - self._saved > SECONDS_BETWEEN_CHECKPOINTS and self._station.owner.can_save:
             self._save()
-        return self._pump(0.0)
+        self._pump(0.0)
+        return self._command is not None
 
-    @property
-    def within_graft(self) -> bool:
-        """Whether an epoch with a peer's neighbours in it broke off."""
-        return self._station is not None and self._station.owner.trainer.chunk > 0 and self.home.settings.neighbours
+    def leave(self) -> None:
+        """The starting process is gone: keep what there is, if it is fit to go on from."""
+        owner = self._station.owner if self._station is not None else None
+        # An epoch with virtual triples that broke off cannot be finished without them: an older checkpoint must do.
+        broken = owner is not None and owner.trainer.chunk > 0 and owner.settings.neighbours
+        if owner is not None and owner.can_save and not broken:
+            self._save()
+
+    def hang_up(self) -> None:
+        """Wait until the starting process has heard everything."""
+        self._out.flush()
 
     def _save(self) -> None:
         assert self._station is not None
@@ -399,7 +417,7 @@ class _Worker:
     # -- messages ------------------------------------------------------------------------------------
 
     def _post(self, peer: str, data: bytes) -> None:
-        self._sent += 1
+        self._sent[peer] += 1
         self._lines[peer].send(self._runs.to_bytes(_RUN_BYTES, "little") + data)
 
     def _report(self) -> None:
@@ -410,7 +428,7 @@ class _Worker:
             self._resting = False
             self.say("stir")
 
-    def _pump(self, timeout: float | None) -> bool:
+    def _pump(self, timeout: float | None) -> None:
         """Take in what has come, from peers and from above. Called within training too, so that nobody waits for it."""
         station = self._station
         assert station is not None
@@ -430,10 +448,9 @@ class _Worker:
             if int.from_bytes(data[:_RUN_BYTES], "little") != self._runs:
                 continue  # left in the pipe by a run that was halted
             self._stir()
-            self._received += 1
+            self._received[peer] += 1
             if peer in station.owner.peers:
                 station.deliver(peer, data[_RUN_BYTES:])
-        return False
 
     def _obey(self) -> None:
         try:
@@ -449,24 +466,30 @@ class _Worker:
                 raise _Leave
 
 
+def _lock(path: Path) -> IO[str]:
+    """Hold an owner's home for this process; one that is leaving, after its starting process died, is waited for."""
+    held = path.open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return held
+
+
 def _main(folder: str, pipes: dict[str, Connection], control: Connection) -> None:
     """The life of an owner's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process hears it and says what to do
     import torch
 
     torch.set_num_threads(1)
+    lock = _lock(Path(folder) / "lock")
     worker = _Worker(Path(folder), pipes, control)
     try:
         worker.serve()
     except _Leave:
-        # Within an epoch that counts virtual triples too, there is nothing to go on from: the last checkpoint must do.
-        if worker.within_graft:
-            return
-        with contextlib.suppress(Exception):
-            worker._save()
+        worker.leave()
     except Exception as error:
         import traceback
 
         worker.say("failed", why=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
-        worker._out.flush()
-        raise SystemExit(1) from error
+        worker.hang_up()
+        raise SystemExit(1) from None
+    finally:
+        lock.close()

@@ -11,15 +11,17 @@ from typing import Any
 
 from fkge.errors import PeerError
 from fkge.federation.codec import decode, encode
-from fkge.federation.exchange import ClientRole, Gift, HostRole
+from fkge.federation.exchange import FROM_CLIENT, ClientRole, Gift, HostRole
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import (
+    Abort,
     Accept,
     Begin,
     Defer,
     Drop,
     Event,
     Finished,
+    Forget,
     Host,
     Improve,
     Instruction,
@@ -38,7 +40,7 @@ from fkge.federation.protocol import (
 Post = Callable[[str, bytes], None]
 Note = Callable[..., None]
 
-_CONTROL = (Signal, Request, Accept, Defer, Refuse)
+_CONTROL = (Signal, Request, Accept, Defer, Refuse, Abort)
 
 
 class Station:
@@ -53,6 +55,7 @@ class Station:
     Attributes:
         work: an `Improve` that the engine must carry out with `improve`, or None.
         timer: seconds after which the engine must call `handle(Wake())`, or None; the engine takes it away.
+        done: what the last work came to, for the trace.
     """
 
     def __init__(self, owner: Owner, protocol: Protocol, post: Post, note: Note) -> None:
@@ -60,11 +63,13 @@ class Station:
         self.protocol = protocol
         self.work: Improve | None = None
         self.timer: float | None = None
+        self.done: dict[str, Any] = {}
         self._post = post
         self._note = note
         self._clients: dict[tuple[str, int], ClientRole] = {}
         self._hosts: dict[tuple[str, int], HostRole] = {}
         self._gifts: dict[tuple[str, int], Gift] = {}
+        self._served: set[tuple[str, int]] = set()
         self._state = protocol.state
 
     def begin(self, trained: bool) -> None:
@@ -80,24 +85,43 @@ class Station:
             self._note("state", state=str(self._state))
 
     def deliver(self, peer: str, data: bytes) -> None:
-        """Bytes from `peer`. A peer that sends what makes no sense is not heard any more."""
+        """Bytes from `peer`. What makes no sense is refused, and the exchange it belongs to is over."""
         try:
             message, session = decode(data)
             if isinstance(message, _CONTROL):
                 # Who speaks is whoever holds the other end, not whoever the message names.
                 self.handle(replace(message, peer=peer))
-            else:
-                self._data(peer, session, message)
+                return
         except PeerError as error:
             self._note("refused", peer=peer, why=str(error))
             self.handle(Lost(peer))
+            return
+        self.protocol.touch()
+        from_client = isinstance(message, FROM_CLIENT)
+        try:
+            with self.owner.clock("translate"):
+                self._data(peer, session, message, from_client)
+        except PeerError as error:
+            self._note("refused", peer=peer, why=str(error))
+            self._send(peer, Abort(self.owner.name, session, host=from_client))
+            self.handle(Abort(peer, session, host=not from_client))
+            return
+        self._after(peer, session, from_client)
 
     def improve(self, pause: Callable[[], bool] | None = None) -> Outcome:
         """Carry out `work`. The engine reports the outcome with `finish` when its clock says that it is over."""
         work, self.work = self.work, None
         assert work is not None
         gifts = [self._gifts.pop(key) for key in work.peers if key in self._gifts]
-        return self.owner.improve(gifts, initial=work.initial, pause=pause)
+        before = self.owner.trainer.epoch
+        outcome = self.owner.improve(gifts, initial=work.initial, pause=pause)
+        epoch = self.owner.trainer.epoch
+        self.done = {
+            "initial": work.initial, "peers": [peer for peer, _ in work.peers], "epoch": epoch,
+            "epochs": epoch - before, "score": outcome.score, "best": outcome.best, "improved": outcome.improved,
+            "backtracked": outcome.backtracked,
+        }  # fmt: skip
+        return outcome
 
     def finish(self, outcome: Outcome) -> None:
         """The work is over."""
@@ -111,17 +135,24 @@ class Station:
                 self.work = instruction
             case Timer(seconds):
                 self.timer = seconds
-            case Send(to, message, session, news, last):
+            case Send(to, message, session, news, last, _):
                 if message is Signal:
                     self._send(to, Signal(self.owner.name, news, last))
+                elif message is Abort:
+                    self._send(to, Abort(self.owner.name, session, instruction.host))
                 else:
-                    self._send(to, message(self.owner.name, session))  # type: ignore[arg-type]
+                    self._send(to, message(self.owner.name, session))  # type: ignore[arg-type,call-arg]
             case Serve(peer, session):
                 role = self.owner.client(peer, session)
                 self._clients[peer, session] = role
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
+            case Forget(peer, session, hosting):
+                if hosting:
+                    self._hosts.pop((peer, session), None)
+                else:
+                    self._clients.pop((peer, session), None)
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._gifts):
                     for key in [key for key in roles if key[0] == peer]:
@@ -135,29 +166,35 @@ class Station:
 
     # -- exchanges -----------------------------------------------------------------------------------
 
-    def _data(self, peer: str, session: int, message: Any) -> None:
+    def _data(self, peer: str, session: int, message: Any, from_client: bool) -> None:
         """A message within an exchange.
 
         Sessions are numbered by their hosts, so a number alone does not say which side this owner is on. The kind of
         message does: clients open and are answered.
         """
-        host = self._hosts.get((peer, session))
-        client = self._clients.get((peer, session))
-        kind = type(message).__name__
-        if kind in ("Offer", "Structure", "Samples", "Candidate") and host is not None:
-            answer = host.step(message)
-            self._send(peer, answer, session)
-            if host.gift is not None:
-                del self._hosts[peer, session]
-                self._gifts[peer, session] = host.gift
-                self._note("translated", peer=peer, **host.gift.price)
-                self.handle(Received(peer, session))
-        elif kind in ("Thanks", "Gradient", "Received") and client is not None:
-            following = client.step(message)
+        key = (peer, session)
+        if from_client and key in self._hosts:
+            self._send(peer, self._hosts[key].step(message), session)
+        elif not from_client and key in self._clients:
+            following = self._clients[key].step(message)
             if following is not None:
                 self._send(peer, following, session)
             else:
-                del self._clients[peer, session]
-                self.handle(Served(peer, session))
-        else:
-            raise PeerError(f"{kind} belongs to no exchange under way (session {session})")
+                del self._clients[key]
+                self._served.add(key)
+        elif from_client:
+            raise PeerError(f"{type(message).__name__} belongs to no exchange under way (session {session})")
+        # An answer to a client that has given up needs none.
+
+    def _after(self, peer: str, session: int, from_client: bool) -> None:
+        """Tell the protocol if that was the last message of an exchange."""
+        key = (peer, session)
+        host = self._hosts.get(key)
+        if from_client and host is not None and host.gift is not None:
+            del self._hosts[key]
+            self._gifts[key] = host.gift
+            self._note("translated", peer=peer, **host.gift.price)
+            self.handle(Received(peer, session))
+        elif not from_client and key in self._served:
+            self._served.discard(key)
+            self.handle(Served(peer, session))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fkge.errors import PeerError
 from fkge.federation.exchange import Offer, Structure, Thanks
-from fkge.federation.protocol import Accept, Defer, Refuse, Request, Signal
+from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
 KINDS: dict[str, type] = {
@@ -27,6 +27,7 @@ KINDS: dict[str, type] = {
         Accept,
         Defer,
         Refuse,
+        Abort,
         Offer,
         Structure,
         Thanks,

@@ -12,6 +12,7 @@ What the host does afterwards, it does alone: nothing more leaves either side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from fkge.align.links import KINDS
 from fkge.embed.models import Kind
 from fkge.errors import PeerError
 from fkge.federation.settings import Translate
-from fkge.ppat import PpatClient, PpatHost, PpatSettings
+from fkge.ppat import Candidate, PpatClient, PpatHost, PpatSettings, Samples
 from fkge.ppat.messages import Message, check_vectors
 
 HIDDEN = "?"
@@ -108,6 +109,10 @@ class Gift:
     refine: bool = False
     virtual: Virtual | None = None
     price: Mapping[str, Any] = field(default_factory=dict)
+
+
+FROM_CLIENT = (Offer, Structure, Samples, Candidate)
+"""What a client says; all else within an exchange is a host's."""
 
 
 class ClientRole(Protocol):
@@ -297,10 +302,9 @@ class GameHost:
             check_triples(self._structure.triples, n + len(entities), len(relation) + len(relations))
             virtual = Virtual(entities, relations, self._structure.triples)
         spent = got.spent
-        price = {
-            "queries": spent.queries, "epsilon_paper_per_sample": spent.epsilon,
-            "epsilon_paper_per_batch": spent.epsilon_per_batch,
-        }  # fmt: skip
+        price: dict[str, float] = {"queries": spent.queries}
+        if math.isfinite(spent.epsilon):  # without noise there is no ε to speak of
+            price |= {"epsilon_paper_per_sample": spent.epsilon, "epsilon_paper_per_batch": spent.epsilon_per_batch}
         return Gift(
             self._peer, {"entity": got.vectors[:n], "relation": relation}, refine=self._refine, virtual=virtual,
             price=price,

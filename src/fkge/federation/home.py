@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fkge.align import Common, Tokens, held_splits, held_through_chains, settle
@@ -103,10 +104,10 @@ class Home:
             )
             for peer, entry in about["peers"].items()
         }
-        tokens = Tokens.restore({kind: tensors[f"tokens/{kind}"].numpy().view(np.uint64) for kind in KINDS})
+        tokens = Tokens.restore({kind: tensors[f"tokens|{kind}"].numpy().view(np.uint64) for kind in KINDS})
         held, chained = (
             {n.removeprefix(what): t.numpy().astype(bool) for n, t in tensors.items() if n.startswith(what)}
-            for what in ("held/", "chained/")
+            for what in ("held|", "chained|")
         )
         settings = FederationSettings.load(folder / "settings.toml")
         return cls(
@@ -119,15 +120,19 @@ class Home:
         """Where the owner keeps what belongs to `arm`."""
         return self.folder.parent.parent / "arms" / arm / self.name
 
-    def owner(self, arm: Arm) -> tuple[Owner, bool]:
-        """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already."""
+    def owner(self, arm: Arm, late: bool = False) -> tuple[Owner, bool]:
+        """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already.
+
+        Args:
+            late: it joins a federation that has begun, so it does not start together with the others.
+        """
         peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
+        tokens = self.tokens if arm.peers else Tokens(self.graph, f"lone {self.name}")
         if arm.permuted:
-            peers = {peer: self._mixed_up(peer, known) for peer, known in peers.items()}
+            peers, tokens = self._mixed_up(peers, tokens)
         owner = Owner(
             self.name, self.graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(),
-            tokens=self.tokens if arm.peers and not arm.permuted else Tokens(self.graph, f"lone {self.name}"),
-            secret=self.seed,
+            tokens=None if late else tokens, secret=self.seed,
         )  # fmt: skip
         checkpoint = self.arm_folder(arm.name) / "checkpoint.safetensors"
         if checkpoint.exists():
@@ -144,12 +149,29 @@ class Home:
         manners = self.settings.manners(self.refuses)
         return manners if arm.peers and self.peers else replace(manners, train_alone=True)
 
-    def _mixed_up(self, peer: str, known: Acquaintance) -> Acquaintance:
-        """One of each two owners mixes its side up; it does not matter which."""
-        if self.name > peer:
-            return known
-        kinds: list[Kind] = [kind for kind in KINDS if len(known.common.ids(kind)) != 1]
-        return replace(known, common=known.common.only(kinds).permuted(self.seed))
+    def _mixed_up(self, peers: Mapping[str, Acquaintance], tokens: Tokens) -> tuple[dict[str, Acquaintance], Tokens]:
+        """The owner as it would be had it confused its shared things with each other, the same way towards everybody.
+
+        Each takes the place of another in every exchange and at the start; so all is as in the federation, rows that
+        meet begin alike, and just what they stand for is wrong.
+        """
+        place: dict[Kind, npt.NDArray[np.int64]] = {}
+        for number, kind in enumerate(KINDS):
+            shared = np.unique(np.concatenate([known.common.ids(kind) for known in peers.values()]))
+            circle = np.random.default_rng([self.seed, number, *self.name.encode()]).permutation(shared)
+            place[kind] = np.arange(len(tokens[kind]))
+            place[kind][circle] = np.roll(circle, 1)
+        confused = {
+            peer: replace(
+                known,
+                common=Common(place["entity"][known.common.entities], place["relation"][known.common.relations]),
+            )
+            for peer, known in peers.items()
+        }
+        moved = {kind: tokens[kind].copy() for kind in KINDS}
+        for kind in KINDS:
+            moved[kind][place[kind]] = tokens[kind]
+        return confused, Tokens.restore(moved)
 
     def deciding(self) -> Any:
         """Validation triples that decide: all, or those that nobody else holds."""
@@ -213,7 +235,8 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
         if not federation.refused(*names)
     }
     used = replace(federation, pairs={names: sides for names, sides in chosen.items() if len(sides[0])})
-    tokens = {name: Tokens(graph, federation.name) for name, graph in federation.graphs.items()}
+    # Each owner hashes under its own name too: only links make rows begin alike, not labels that happen to be equal.
+    tokens = {name: Tokens(graph, f"{federation.name}/{name}") for name, graph in federation.graphs.items()}
     settle(tokens, used.pairs)
     trains = {
         name: TrainSettings.build(settings.train.model_dump() | dict(member.train), f"owner {name}")
@@ -229,7 +252,7 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
         save_graph(member.graph, home / "graph.safetensors")
         own = settings.model_copy(update={"train": trains[name]})
         write_atomically(home / "settings.toml", own.to_toml().encode())
-        tensors = {f"tokens/{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
+        tensors = {f"tokens|{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
         peers = {}
         for peer, common in used.common(name).items():
             widths = {kind: models[peer].tables()[kind].width for kind in KINDS}
@@ -237,8 +260,8 @@ def make_homes(folder: Path, federation: Federation, settings: FederationSetting
             tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
         held = held_splits(name, federation.graphs, federation.pairs)
         for split, mask in held.items():
-            tensors[f"held/{split}"] = torch.from_numpy(mask.astype(np.uint8))
-            tensors[f"chained/{split}"] = torch.from_numpy((anyhow[name][split] & ~mask).astype(np.uint8))
+            tensors[f"held|{split}"] = torch.from_numpy(mask.astype(np.uint8))
+            tensors[f"chained|{split}"] = torch.from_numpy((anyhow[name][split] & ~mask).astype(np.uint8))
         about = {"name": name, "peers": peers, "refuses": list(member.refuses), "seed": seed}
         save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
 

@@ -81,6 +81,7 @@ class Ledger:
     """What an owner did so far.
 
     Attributes:
+        epochs: spent so far.
         best_score: on the validation triples that decide; best_epoch: when.
         tests: how many; stale: since the best one, or since it went back to that.
         rounds: exchanges aggregated and trained on; pending: those since the last test; accepted: those that led to a
@@ -91,6 +92,7 @@ class Ledger:
         sent: bytes, by peer.
     """
 
+    epochs: int = 0
     best_score: float | None = None
     best_epoch: int = 0
     tests: int = 0
@@ -112,16 +114,18 @@ class Outcome:
     Attributes:
         news: there is something new to offer.
         spent: all epochs are used up.
-        tested: a validation score was taken; score: it, or the last one.
-        improved: it is the best so far; backtracked: the owner went back to its best vectors.
+        score: on validation triples, if a test was due; best: the highest so far.
+        improved: this one is; backtracked: the owner went back to its best vectors.
+        halted: `pause` asked to leave; the work is not over, and can be taken up again later.
     """
 
     news: bool
     spent: bool
-    tested: bool
     score: float | None
+    best: float | None
     improved: bool
     backtracked: bool
+    halted: bool = False
 
 
 class Owner:
@@ -157,6 +161,7 @@ class Owner:
         self.graph = graph
         self.settings = settings
         self.peers = dict(peers or {})
+        """Whom it deals with; see `_deals_with`."""
         self.plan = plan or Plan.of(settings)
         self.ledger = Ledger()
         self.train_settings: TrainSettings = settings.train.model_copy(update={"seed": seed_of(seed, name, "train")})
@@ -165,6 +170,7 @@ class Owner:
         if tokens is not None and settings.start == "together":
             self._start_together(tokens, seed)
         self.trainer = Trainer(self.tables, graph.train, self.train_settings)
+        self.peers = {peer: known for peer, known in self.peers.items() if self._deals_with(peer)}
         self._secret = secret
         self._known = Known.of(graph)
         self._decide = sample_triples(graph.valid if decide is None else decide, self.train_settings, seed)
@@ -200,30 +206,37 @@ class Owner:
         Args:
             gifts: what peers gave since.
             initial: the first training: as many epochs as the plan has for it, less those done in an earlier life.
-            pause: called between chunks of an epoch, to look after other things; its answer is not used.
+            pause: called after every epoch, and between the chunks of a long one, to look after other things. If it
+                says True, the owner leaves its work where it is.
         """
         trainer, plan = self.trainer, self.plan
+        if trainer.chunk and self._epoch(pause):  # an epoch that broke off in an earlier life
+            return self._left()
+        brought: list[Gift] = []
         if gifts:
-            with self._clock("translate"):
-                self._aggregate(gifts)
+            with self.clock("translate"):
+                brought = self._aggregate(gifts)
             self.ledger.rounds += 1
             self.ledger.pending += 1
         until = plan.initial if initial else trainer.epoch + self.settings.epochs
         until = min(until, plan.total)
-        tested = improved = backtracked = False
-        with self._grafted(gifts):
+        score, improved, backtracked = None, False, False
+        with self._grafted(brought):
             while trainer.epoch < until:
-                self._epoch(pause)
+                if self._epoch(pause):
+                    break
                 if initial and plan.alone and self._due(until):
-                    improved = self._test() or improved
-                    tested = True
+                    score, better = self._test()
+                    improved = improved or better
+        if trainer.epoch < until:
+            return self._left()
         self._untested += 1
         if initial and plan.alone:
             backtracked = self._go_back()
             self._untested = 0
             trainer.lr_scale = 1.0  # what comes next is a phase of its own
         elif self._untested >= self.settings.test_every or self.spent:
-            tested, improved = True, self._test()
+            score, improved = self._test()
             self.ledger.accepted += self.ledger.pending if improved else 0
             self.ledger.pending = self._untested = 0
             patience = self.settings.patience
@@ -231,20 +244,25 @@ class Owner:
                 backtracked = self._go_back()
                 self.ledger.backtracked += 1
         news = improved or initial or not backtracked
-        return Outcome(news, self.spent, tested, self.ledger.best_score, improved, backtracked)
+        return Outcome(news, self.spent, score, self.ledger.best_score, improved, backtracked)
 
-    def _epoch(self, pause: Callable[[], bool] | None) -> None:
+    def _left(self) -> Outcome:
+        return Outcome(False, False, None, self.ledger.best_score, improved=False, backtracked=False, halted=True)
+
+    def _epoch(self, pause: Callable[[], bool] | None) -> bool:
+        """One epoch, or the rest of one. Whether `pause` said to leave."""
         trainer = self.trainer
         if self.train_settings.schedule == "linear":
             trainer.lr_scale = self._linear(trainer.epoch)
 
         def between() -> bool:
-            if pause is not None:
-                pause()
-            return False
+            # An epoch with virtual triples in it cannot be left half-way: they will not be there to go on with.
+            return pause is not None and pause() and not trainer.grafted
 
-        with self._clock("train"):
-            trainer.run_epoch(stop=between)
+        with self.clock("train"):
+            whole = trainer.run_epoch(stop=between) is not None
+        self.ledger.epochs = trainer.epoch
+        return not whole or (pause is not None and pause())
 
     def _linear(self, epoch: int) -> float:
         """The learning rate falls from `lr` to `decay` · lr over each phase of the plan."""
@@ -265,8 +283,9 @@ class Owner:
             raise RunError(f"{self.name}: has no validation triples to decide on")
         return metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
 
-    def _test(self) -> bool:
-        with self._clock("test"):
+    def _test(self) -> tuple[float, bool]:
+        """The validation score, and whether it is the best so far; then the vectors are kept."""
+        with self.clock("test"):
             score = self.score()
         ledger = self.ledger
         ledger.tests += 1
@@ -274,11 +293,11 @@ class Owner:
             ledger.stale += 1
             if self.train_settings.schedule == "plateau":
                 self.trainer.lr_scale *= self.train_settings.decay
-            return False
+            return score, False
         ledger.best_score, ledger.best_epoch, ledger.stale = score, self.trainer.epoch, 0
         self._best = self.tables.snapshot(self._best)
         self._best_frame = self.frame
-        return True
+        return score, True
 
     def _go_back(self) -> bool:
         """To the best vectors, with the optimiser's state and the frame they had."""
@@ -291,6 +310,9 @@ class Owner:
 
     def best(self) -> Tables:
         """The tables, at their best. For answers and reports; the owner's work is over."""
+        if self._untested:  # it ended between two tests
+            self._test()
+            self._untested = 0
         if self._best is not None:
             self.tables.restore(self._best)
             self.frame = self._best_frame
@@ -319,6 +341,11 @@ class Owner:
     def _relations_pass(self, peer: str) -> bool:
         return self._alike(peer) and (self.mode(peer) == "frame" or self._one_space)
 
+    def _deals_with(self, peer: str) -> bool:
+        """Whether there is enough to exchange; both sides come to the same answer."""
+        rows = len(self.common(peer))
+        return rows >= self.settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
+
     @property
     def _one_space(self) -> bool:
         """Whether relations live in the entities' space, so that one mapping serves both."""
@@ -329,7 +356,7 @@ class Owner:
 
     def client(self, peer: str, session: int) -> ClientRole:
         """The client's role in an exchange with `peer`."""
-        with self._clock("translate"):
+        with self.clock("translate"):
             mode = self.mode(peer)
             host_dim = self.peers[peer].widths["entity"]
             return client_role(
@@ -338,7 +365,7 @@ class Owner:
 
     def host(self, peer: str, session: int) -> HostRole:
         """The host's role in an exchange with `peer`."""
-        with self._clock("translate"):
+        with self.clock("translate"):
             return host_role(
                 self.mode(peer), peer, self._rows(peer), self.peers[peer].widths, self.settings.ppat,
                 self._noise(peer, session, "host"),
@@ -391,7 +418,8 @@ class Owner:
 
     # -- aggregating ---------------------------------------------------------------------------------
 
-    def _aggregate(self, gifts: Sequence[Gift]) -> None:
+    def _aggregate(self, gifts: Sequence[Gift]) -> list[Gift]:
+        """Take the gifts into the tables; return them as they were brought into this owner's space."""
         for gift in gifts:
             for key, value in gift.price.items():
                 self.ledger.price[key] = self.ledger.price.get(key, 0.0) + value
@@ -400,6 +428,7 @@ class Owner:
         brought = [self._bring_home(gift) for gift in gifts]
         for kind in KINDS:
             self._aggregate_kind(kind, brought)
+        return brought
 
     def _agree_on_frame(self, gifts: Sequence[Gift]) -> None:
         """Turn the whole table, once, into the most senior frame among the gifts, if it is senior to one's own.
@@ -454,7 +483,7 @@ class Owner:
         if how == "validation":
             mean = self._best_mix(kind, ids, mean)
         self.tables.replace(kind, ids, mean, keep_state=self.settings.moments != "fresh")
-        if self.settings.moments == "average" and all(g.moments is not None for g in gifts):
+        if self.settings.moments == "average":
             self._average_moments(kind, gifts, parts, own)
 
     def _best_mix(self, kind: Kind, ids: Tensor, received: Tensor) -> Tensor:
@@ -463,7 +492,9 @@ class Owner:
         scores = {}
         for mix in MIXES:
             self.tables.replace(kind, ids, torch.lerp(own, received, mix), keep_state=True)
-            scores[mix] = self.score()
+            with self.clock("test"):
+                scores[mix] = self.score()
+            self.ledger.tests += 1  # it is a look at validation triples like any other
         return torch.lerp(own, received, max(scores, key=lambda mix: scores[mix]))
 
     def _average_moments(self, kind: Kind, gifts: Sequence[Gift], parts: Sequence[Part], own: Tensor) -> None:
@@ -473,6 +504,8 @@ class Owner:
             for gift, part in zip(gifts, parts, strict=True)
             if gift.moments is not None
         ]
+        if not moments:
+            return
         mean = weighted_mean(torch.stack([s.cpu() for s in states]), own.to(states[0].dtype), moments)
         ids = given(mean.shape[1], moments).to(self.tables.device)
         for state, new in zip(states, mean.to(self.tables.device), strict=True):
@@ -481,8 +514,7 @@ class Owner:
     @contextmanager
     def _grafted(self, gifts: Sequence[Gift]) -> Iterator[None]:
         """Virtual rows and triples of all gifts, for the time of a training; gone afterwards, whatever happens."""
-        brought = [self._bring_home(gift) for gift in gifts if gift.virtual is not None]
-        brought = [gift for gift in brought if gift.virtual is not None]
+        brought = [gift for gift in gifts if gift.virtual is not None]
         if not brought:
             yield
             return
@@ -543,7 +575,7 @@ class Owner:
             self._best = Snapshot({key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys})
 
     @contextmanager
-    def _clock(self, activity: str) -> Iterator[None]:
+    def clock(self, activity: str) -> Iterator[None]:
         started = time.thread_time()
         try:
             yield

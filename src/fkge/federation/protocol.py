@@ -16,8 +16,10 @@ What differs from Algorithm 1 as printed, and why:
     - News is told at once, not only when the queue is empty: with several peers the queue seldom is.
     - A host may gather what several peers have before it trains (`gather`); the paper's way is one at a time.
 
-Nobody waits for the slowest. A question is answered at once, by a Busy owner too (`Defer`). Where an owner gathers, it
-gives peers a bounded time to come up with news; one that misses it is not waited for again until it has some.
+Nobody waits for the slowest. A Busy owner answers too (`Defer`). Where an owner gathers, it gives peers a bounded time
+to come up with news; one that misses it is not waited for again until it has some. An exchange in which nothing moves
+for a while is given up on, by either side (`Abort`). And an owner that has slept for a while without news, or whose
+peers will have none any more, trains alone until it has spent what it meant to spend.
 """
 
 from __future__ import annotations
@@ -111,6 +113,15 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class Abort:
+    """A peer gives up on an exchange. `host`: it is the peer that hosts, and this owner that serves."""
+
+    peer: Peer
+    session: int
+    host: bool
+
+
+@dataclass(frozen=True)
 class Received:
     """A translation this owner hosts is complete."""
 
@@ -141,10 +152,10 @@ class Joined:
 
 
 Event: TypeAlias = (
-    Begin | Finished | Wake | Signal | Request | Accept | Defer | Refuse | Received | Served | Lost | Joined
+    Begin | Finished | Wake | Signal | Request | Accept | Defer | Refuse | Abort | Received | Served | Lost | Joined
 )
 EVENTS: tuple[type, ...] = (
-    Begin, Finished, Wake, Signal, Request, Accept, Defer, Refuse, Received, Served, Lost, Joined,
+    Begin, Finished, Wake, Signal, Request, Accept, Defer, Refuse, Abort, Received, Served, Lost, Joined,
 )  # fmt: skip
 
 
@@ -169,10 +180,11 @@ class Send:
     """Tell a peer. `message` is the event that the peer will see, with this owner as its peer."""
 
     to: Peer
-    message: type[Signal] | type[Request] | type[Accept] | type[Defer] | type[Refuse]
+    message: type[Signal] | type[Request] | type[Accept] | type[Defer] | type[Refuse] | type[Abort]
     session: int = 0
     news: bool = True
     last: bool = False
+    host: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,13 +211,22 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Forget one translation. `hosting`: this owner's part in it."""
+
+    peer: Peer
+    session: int
+    hosting: bool
+
+
+@dataclass(frozen=True)
 class Timer:
     """Report `Wake` after this many seconds; replaces any timer set before."""
 
     seconds: float
 
 
-Instruction: TypeAlias = Improve | Send | Host | Serve | Drop | Timer
+Instruction: TypeAlias = Improve | Send | Host | Serve | Drop | Forget | Timer
 
 
 @dataclass(frozen=True)
@@ -216,7 +237,8 @@ class Manners:
         gather: ask all peers that have news before training, rather than one at a time (the paper).
         window: with `gather`, seconds to give peers to come up with news, once one of them has.
         train_alone: train on one's own vectors when nobody has news (the paper's self-iterative training); else sleep.
-        period: seconds of sleep, if nobody wakes the owner before.
+        period: seconds of sleep, if nobody wakes the owner before; then it trains alone once.
+        answer: seconds after which an exchange in which nothing moves is given up on.
         refuses: peers never translated for.
         avoids: peers never asked.
     """
@@ -225,6 +247,7 @@ class Manners:
     window: float = 30.0
     train_alone: bool = False
     period: float = 60.0
+    answer: float = 120.0
     refuses: frozenset[Peer] = frozenset()
     avoids: frozenset[Peer] = frozenset()
 
@@ -252,6 +275,8 @@ class Protocol:
         self._present = set(self._peers)
         self._expected = set(self._peers) - self.manners.avoids
         """Peers that may still come up with news within the window."""
+        self._last: set[Peer] = set()
+        """Peers that said they will have no more news."""
         self._unwilling: set[Peer] = set(self.manners.avoids)
         self._asked: dict[Peer, int] = {}
         self._hosting: dict[Peer, int] = {}
@@ -259,19 +284,24 @@ class Protocol:
         self._serving: set[tuple[Peer, int]] = set()
         self._put_off: list[Peer] = []
         self._windowed = False
+        self._moved = False
         self._session = 0
 
     # -- what others may look at ---------------------------------------------------------------------
 
     @property
     def at_rest(self) -> bool:
-        """Nothing will happen here until a peer or a timer says something."""
-        return self.state is State.SLEEP and not self._serving
+        """Nothing will happen here any more, unless a peer wants something."""
+        return self.state is State.SLEEP and self.spent
 
     @property
     def working(self) -> bool:
         """An `Improve` is under way."""
         return self.state is State.BUSY and self._begun
+
+    def touch(self) -> None:
+        """Something moved in an exchange: it is not to be given up on yet."""
+        self._moved = True
 
     def handle(self, event: Event) -> list[Instruction]:
         """What to do about `event`.
@@ -312,11 +342,30 @@ class Protocol:
     def _wake(self, event: Wake) -> list[Instruction]:
         if self.state is State.BUSY:  # a window that closed by itself has left its timer behind
             return []
-        self.state = State.READY
+        if self.state is State.SLEEP:
+            return [] if self.spent else self._work()
         if self._windowed:
             self._windowed = False
             self._expected &= set(self.queue)
+        elif self._moved:
+            self._moved = False
+            return [Timer(self.manners.answer)]
+        else:
+            return self._give_up() + self._go_on()
         return self._go_on()
+
+    def _give_up(self) -> list[Instruction]:
+        """End every exchange under way, and tell the other sides."""
+        out: list[Instruction] = []
+        for peer, session in (*self._asked.items(), *self._hosting.items()):
+            out += [Send(peer, Abort, session, host=True), Forget(peer, session, hosting=True)]
+            self._expected.discard(peer)
+        for peer, session in sorted(self._serving):
+            out += [Send(peer, Abort, session, host=False), Forget(peer, session, hosting=False)]
+        self._asked.clear()
+        self._hosting.clear()
+        self._serving.clear()
+        return out
 
     def _signal(self, event: Signal) -> list[Instruction]:
         self._known(event.peer)
@@ -340,23 +389,41 @@ class Protocol:
             raise PeerError(f"{event.peer} asked twice for session {event.session}")
         self.state = State.READY
         self._serving.add((event.peer, event.session))
-        return [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
+        out: list[Instruction] = [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
+        if not self._asked and not self._hosting and not self._windowed:
+            out.append(Timer(self.manners.answer))
+        return out
 
     def _accept(self, event: Accept) -> list[Instruction]:
-        self._answered(event)
+        if not self._answered(event):  # to a question that was given up on
+            return [Send(event.peer, Abort, event.session, host=True)]
         self._hosting[event.peer] = event.session
         return [Host(event.peer, event.session)]
 
     def _defer(self, event: Defer) -> list[Instruction]:
-        self._answered(event)
-        return self._go_on()
+        return self._go_on() if self._answered(event) else []
 
     def _refuse(self, event: Refuse) -> list[Instruction]:
-        self._answered(event)
+        if not self._answered(event):
+            return []
         self._unwilling.add(event.peer)
         self._expected.discard(event.peer)
         self.queue = [p for p in self.queue if p != event.peer]
         return self._go_on()
+
+    def _abort(self, event: Abort) -> list[Instruction]:
+        self._known(event.peer)
+        if event.host:
+            if (event.peer, event.session) not in self._serving:
+                return []
+            self._serving.discard((event.peer, event.session))
+        else:
+            if event.session not in (self._asked.get(event.peer), self._hosting.get(event.peer)):
+                return []
+            self._asked.pop(event.peer, None)
+            self._hosting.pop(event.peer, None)
+            self._expected.discard(event.peer)
+        return [Forget(event.peer, event.session, hosting=not event.host), *self._go_on()]
 
     def _receive(self, event: Received) -> list[Instruction]:
         if self._hosting.get(event.peer) != event.session:
@@ -387,6 +454,7 @@ class Protocol:
         if event.peer not in self._peers:
             self._peers.add(event.peer)
         self._present.add(event.peer)
+        self._last.discard(event.peer)
         if event.peer not in self._unwilling:
             self._expected.add(event.peer)
         # What this owner has is news to a newcomer. One that is Busy tells everybody soon enough, or at least those it
@@ -408,16 +476,20 @@ class Protocol:
         if event.peer in self._unwilling:
             return
         if event.last:
+            self._last.add(event.peer)
             self._expected.discard(event.peer)
         else:
             self._expected.add(event.peer)
         if event.news and event.peer not in self.queue and not self.spent:
             self.queue.append(event.peer)
 
-    def _answered(self, event: Accept | Defer | Refuse) -> None:
+    def _answered(self, event: Accept | Defer | Refuse) -> bool:
+        """Whether this answers a question that is still open; it is not, then."""
+        self._known(event.peer)
         if self._asked.get(event.peer) != event.session:
-            raise PeerError(f"{event.peer} answers a question that was not asked (session {event.session})")
+            return False
         del self._asked[event.peer]
+        return True
 
     @property
     def _about_to_work(self) -> bool:
@@ -439,9 +511,7 @@ class Protocol:
         if self._received:
             if self._serving:
                 return []
-            work, self._received = tuple(self._received), []
-            self.state = State.BUSY
-            return [Improve(work)]
+            return self._work()
         wanted = self._queue_now()
         if not wanted:  # whoever the window was opened for is lost; the next news opens one of its own
             self._windowed = False
@@ -458,26 +528,30 @@ class Protocol:
                 self._session += 1
                 self._asked[peer] = self._session
                 out.append(Send(peer, Request, self._session))
-            return out
+            self._moved = False
+            return [*out, Timer(self.manners.answer)]
         if self._serving:
             return []
-        if self.manners.train_alone and not self.spent:
-            self.state = State.BUSY
-            return [Improve()]
+        no_news_ever = self._present <= self._last | self._unwilling
+        if not self.spent and (self.manners.train_alone or no_news_ever):
+            return self._work()
         self.state = State.SLEEP
         return [] if self.spent else [Timer(self.manners.period)]
+
+    def _work(self) -> list[Instruction]:
+        work, self._received = tuple(self._received), []
+        self.state = State.BUSY
+        return [Improve(work)]
 
 
 _ALWAYS: dict[type, Callable[..., list[Instruction]]] = {
     Wake: Protocol._wake, Signal: Protocol._signal, Request: Protocol._request, Lost: Protocol._lose,
-    Joined: Protocol._join,
+    Joined: Protocol._join, Accept: Protocol._accept, Defer: Protocol._defer, Refuse: Protocol._refuse,
+    Abort: Protocol._abort,
 }  # fmt: skip
 _IN: dict[State, dict[type, Callable[..., list[Instruction]]]] = {
     State.BUSY: {Begin: Protocol._begin, Finished: Protocol._finished},
-    State.READY: {
-        Accept: Protocol._accept, Defer: Protocol._defer, Refuse: Protocol._refuse,
-        Received: Protocol._receive, Served: Protocol._serve,
-    },
+    State.READY: {Received: Protocol._receive, Served: Protocol._serve},
     State.SLEEP: {},
 }  # fmt: skip
 

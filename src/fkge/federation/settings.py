@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fkge.federation.protocol import Manners
 from fkge.ppat import PpatSettings
@@ -31,8 +31,8 @@ class FederationSettings(Settings):
     )
     aggregate: Literal["support", "average", "replace", "validation"] = Field(
         "support",
-        description="own and received vectors: mean weighted by log(1 + training triples of each), plain mean, "
-        "received ones only, or a mix chosen on the host's validation triples",
+        description="own and received vectors: mean weighted by log(1 + training triples of each), where those are sent "
+        "(frame, procrustes); plain mean; received ones only; or a mix chosen on the host's validation triples",
     )
     moments: Literal["average", "keep", "fresh"] = Field(
         "average",
@@ -62,7 +62,10 @@ class FederationSettings(Settings):
     gather: bool = Field(True, description="fetch from all peers that have news before training, or from one at a time")
     window: float = Field(30.0, ge=0, description="seconds to give other peers to come up with news, once one has")
     train_alone: bool = Field(False, description="train alone when nobody has news, rather than sleep")
-    period: float = Field(60.0, gt=0, description="seconds of sleep, unless a peer wakes the owner before")
+    period: float = Field(
+        60.0, gt=0, description="seconds of sleep, unless a peer wakes the owner before; then it trains alone once"
+    )
+    answer: float = Field(120.0, gt=0, description="seconds after which an exchange that does not move is given up on")
 
     train: TrainSettings = Field(
         default_factory=lambda: TrainSettings.build({}),
@@ -71,6 +74,17 @@ class FederationSettings(Settings):
     ppat: PpatSettings = Field(
         default_factory=lambda: PpatSettings.build({}), description="the adversarial translation"
     )
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Self:
+        """A lone run's own clock has no say here; better to refuse it than to ignore it."""
+        for key in ("epochs", "validate_every", "patience"):
+            if getattr(self.train, key) != TrainSettings.model_fields[key].default:
+                raise ValueError(
+                    f"train.{key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs, "
+                    "test_every and patience"
+                )
+        return self
 
     @property
     def total_epochs(self) -> int:
@@ -81,5 +95,6 @@ class FederationSettings(Settings):
         """What of this concerns the protocol."""
         return Manners(
             gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
+            answer=self.answer,
             refuses=frozenset(refuses), avoids=frozenset(refuses),
         )  # fmt: skip
