@@ -31,7 +31,7 @@ class FederationSettings(Settings):
     )
     aggregate: Literal["support", "average", "replace", "validation"] = Field(
         "support",
-        description="own and received vectors: mean weighted by log(1 + training triples of each), where those are sent "
+        description="own and received vectors: mean weighted by log(1 + training triples of each), where sent "
         "(frame, procrustes); plain mean; received ones only; or a mix chosen on the host's validation triples",
     )
     moments: Literal["average", "keep", "fresh"] = Field(
