@@ -1,7 +1,8 @@
 """Messages as bytes and back: a JSON header for names and small numbers, raw tensors after it. Nothing is unpickled.
 
 The layout is that of safetensors, whose reader checks sizes and offsets before it trusts them. What may be decoded is
-in `KINDS`; there is no way to name anything else, and no message for a whole table.
+in `KINDS`; there is no way to name anything else, and no message for rows that the two owners do not share, but for the
+neighbours that an owner may choose to send.
 """
 
 from __future__ import annotations

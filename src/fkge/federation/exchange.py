@@ -42,7 +42,7 @@ class Offer(Message):
     Attributes:
         frame: the frame the rows live in, or `HIDDEN`.
         entity: (n, d), relation: (m, d').
-        entity_weight: (n,) training triples behind each row, relation_weight: (m,); None if not sent.
+        entity_weight: (n,) log(1 + training triples) of each row, relation_weight: (m,); None if not sent.
         entity_moments: (2, n, d) the optimiser's moments, relation_moments: (2, m, d'); None if not sent.
         neighbours: (k, d) rows of entities that stand next to shared ones, joining: (l, d') of the relations between.
         triples: (t, 3) int64, those triples: entities count shared ones first, then neighbours; so do relations.

@@ -1,0 +1,92 @@
+"""Sum up simulations of one federation over several seeds, as Markdown: the tables of docs/federation.md.
+
+    for s in 0 1 2; do
+        fkge simulate FEDERATION --config RECIPE --baselines control,permuted,fede --seed $s --out runs/s$s
+    done
+    python -m benchmarks.federations runs/s0 runs/s1 runs/s2
+
+A cell is the mean over owners, then over seeds. A gain is federated less another arm, seed by seed, with the 95% interval
+of Student’s t over seeds. An owner loses, or gains, significantly in a seed if the 95% interval of the paired bootstrap
+over its test triples says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fkge.evaluate import mean_interval
+from fkge.federation import PARTS, Home, load_ranks
+from fkge.simulations import ARMS
+
+METRICS = ("mrr", "hits@10", "accuracy")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Sum up simulations over seeds.")
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--against", default="control", choices=ARMS)
+    options = parser.parse_args()
+    results = [json.loads((run / "results.json").read_text(encoding="utf-8")) for run in options.runs]
+    arms = [arm for arm in ARMS if all(arm in result["mean"] for result in results)]
+    print(f"{results[0]['federation']}: seeds {', '.join(str(r['seed']) for r in results)}\n")
+    for part in PARTS:
+        if not any(part in result["mean"]["federated"] for result in results):
+            continue
+        print(f"**{part}**\n")
+        print("| arm | " + " | ".join(METRICS) + " |\n|---|" + "---|" * len(METRICS))
+        for arm in arms:
+            cells = [f"{np.mean([r['mean'][arm][part][m] for r in results]):.4f}" for m in METRICS]
+            print(f"| {arm} | " + " | ".join(cells) + " |")
+        for arm in arms:
+            if arm != "federated":
+                print(f"| *federated less {arm}* | " + " | ".join(_gain(results, arm, part, m) for m in METRICS) + " |")
+        print()
+        _owners(results, options.against, part)
+    if all("chained" in result["mean"]["federated"] for result in results):
+        _as_filed(options.runs, results, arms)
+    print("seconds, all arms:", ", ".join(f"{result['seconds']:.0f}" for result in results))
+
+
+def _gain(results: list[dict[str, Any]], arm: str, part: str, metric: str) -> str:
+    gains = [r["mean"]["federated"][part][metric] - r["mean"][arm][part][metric] for r in results]
+    if len(gains) < 2:
+        return f"{gains[0]:+.4f}"
+    interval = mean_interval(gains)
+    return f"{interval.mean:+.4f} ({interval.low:+.4f} … {interval.high:+.4f})"
+
+
+def _owners(results: list[dict[str, Any]], against: str, part: str) -> None:
+    print(f"| owner | {against} MRR | federated MRR | seeds better / worse, significantly |\n|---|---|---|---|")
+    for name in results[0]["owners"]:
+        owners = [result["owners"][name] for result in results]
+        if any(part not in o["arms"]["federated"]["test"] for o in owners):
+            continue
+        scores = [np.mean([o["arms"][arm]["test"][part]["mrr"] for o in owners]) for arm in (against, "federated")]
+        found = [o["versus"][against][part]["mrr"] for o in owners]
+        better, worse = sum(f["low"] > 0 for f in found), sum(f["high"] < 0 for f in found)
+        print(f"| {name} | {scores[0]:.4f} | {scores[1]:.4f} | {better} / {worse} of {len(found)} |")
+    print()
+
+
+def _as_filed(runs: list[Path], results: list[dict[str, Any]], arms: list[str]) -> None:
+    """Strict and chained together: what direct links alone would call strict."""
+    print("**strict and chained together**\n\n| arm | mrr | hits@10 |\n|---|---|---|")
+    for arm in arms:
+        cells = []
+        for run, result in zip(runs, results, strict=True):
+            for name in result["owners"]:
+                ranks, parts = load_ranks(Home.open(run / "owners" / name).arm_folder(arm) / "ranks.safetensors")
+                r = ranks[~parts["held"]].realistic
+                cells.append(((1 / r).mean(), (r <= 10).mean()))
+        mrr, hits = np.mean(cells, axis=0)
+        print(f"| {arm} | {mrr:.4f} | {hits:.4f} |")
+    print()
+
+
+if __name__ == "__main__":
+    main()
