@@ -5,9 +5,9 @@
     done
     python -m benchmarks.federations runs/s0 runs/s1 runs/s2
 
-A cell is the mean over owners, then over seeds. A gain is federated less another arm, seed by seed, with the 95% interval
-of Student’s t over seeds. An owner loses, or gains, significantly in a seed if the 95% interval of the paired bootstrap
-over its test triples says so.
+A cell is the mean over owners, then over seeds. A gain is federated less another arm, seed by seed, with the 95%
+interval of Student's t over seeds. An owner loses, or gains, significantly in a seed if the 95% interval of the paired
+bootstrap over its test triples says so.
 """
 
 from __future__ import annotations
