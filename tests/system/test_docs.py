@@ -30,3 +30,13 @@ def test_recipes_are_valid_and_name_their_model() -> None:
 
     recipes = {path.stem: TrainSettings.load(path) for path in (ROOT / "recipes").glob("*.toml")}
     assert {s.model.lower() for s in recipes.values()} == {name.lower() for name in MODELS} == set(recipes)
+
+
+def test_recipes_of_federations_are_valid() -> None:
+    from fkge.federation import FederationSettings
+
+    recipes = {p.stem: FederationSettings.load(p) for p in (ROOT / "recipes" / "federations").glob("*.toml")}
+    assert set(recipes) == {"dbp5l", "fb15k237-r3", "paper"}
+    paper = recipes["paper"]
+    assert (paper.start, paper.translate, paper.gather, paper.patience) == ("alone", "ppat", False, 1)
+    assert (paper.ppat.batch, paper.ppat.teachers, paper.ppat.lr, paper.ppat.lam) == (32, 4, 0.02, 0.05)

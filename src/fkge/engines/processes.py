@@ -1,8 +1,8 @@
 """One spawned process per owner, one thread of arithmetic each, pipes between them. Nobody holds another's tables.
 
 The process that starts them has made their homes, as a simulation must, and never sees a vector. It hears what is
-worth a line in the trace, asks owners that rest whether everybody does, and tells them to conclude. It carries no message
-between owners: each pair has its own pipe.
+worth a line in the trace, asks owners that rest whether everybody does, and tells them to conclude. It carries no
+message between owners: each pair has its own pipe.
 
 A process that dies takes nothing with it but its own latest seconds: peers hear that the pipe is closed and go on, and
 the run can be taken up again from the owners' checkpoints.
