@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from fkge.align import find_common, same_labels
-from fkge.federation import Federation, FederationSettings, Member
+from fkge.embed import load_tensors
+from fkge.federation import Federation, FederationSettings, Home, Member
 from fkge.graph import Graph, Vocabulary, tidy
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -126,3 +127,9 @@ class Notes(list[dict[str, Any]]):
     def of(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Those of one event whose fields are these."""
         return [n for n in self if n["event"] == event and all(n.get(k) == v for k, v in fields.items())]
+
+
+def kept(home: Home, arm: str) -> dict[str, Any]:
+    """What an owner's checkpoint says of it, but for its vectors."""
+    _, about = load_tensors(home.arm_folder(arm) / "checkpoint.safetensors", "fkge.owner.1")
+    return about

@@ -212,16 +212,20 @@ def simulate(
     share: Annotated[str | None, typer.Option(help="both, entities or relations.")] = None,
     ratio: Annotated[float | None, typer.Option(help="Part of the aligned pairs to use, 0.2 … 1.0.")] = None,
     engine: Annotated[
-        str, typer.Option(help="processes: one per owner; in-process: one clock, repeatable.")
-    ] = "processes",
+        str | None,
+        typer.Option(help="processes: one per owner; in-process: one clock, repeatable.", show_default="processes"),
+    ] = None,
     baselines: Annotated[
-        str, typer.Option(help="Further arms: independent, control, permuted, unified, fede; comma between.")
-    ] = "control",
+        str | None,
+        typer.Option(
+            help="Further arms: independent, control, permuted, unified, fede; comma between.", show_default="control"
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; see recipes/federations.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value or train.key=value; overrides the file. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random.", show_default="0")] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Go on with the simulation in this folder.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -232,7 +236,7 @@ def simulate(
 
     with _drawing(quiet) as progress:
         if resume is not None:
-            others = (federation, translate, start, decide, share, ratio, config, set_)
+            others = (federation, translate, start, decide, share, ratio, engine, baselines, config, set_, seed)
             if any(value is not None for value in others):
                 raise FkgeError("--resume goes on with what its folder says; leave FEDERATION and settings out")
             simulation, out = Simulation.open(resume), resume
@@ -248,8 +252,10 @@ def simulate(
                 progress.say(
                     f"{name}: {member.graph!r}; shares {', '.join(f'{n:,} with {p}' for p, n in shared.items())}"
                 )
-            names = [name.strip() for name in baselines.split(",") if name.strip()]
-            simulation = Simulation.create(out, read, settings, baselines=names, engine=engine, seed=seed)
+            names = [name.strip() for name in ("control" if baselines is None else baselines).split(",")]
+            simulation = Simulation.create(
+                out, read, settings, baselines=filter(None, names), engine=engine or "processes", seed=seed or 0
+            )
         with _interruptible(progress) as stop:
             result = simulation.run(progress=progress, stop=stop)
     if result is None:

@@ -188,8 +188,10 @@ class Simulation:
             return False
         dead = [home.name for home in homes if home.result(name) is None]
         if not whole and dead:  # one that died after its result was written has lost nothing; the next arm will miss it
+            why = "; ".join(drawn.deaths[owner] for owner in dead if owner in drawn.deaths)
+            why = f" ({why})" if why else ""
             raise EngineError(
-                f"{', '.join(dead)} died during {name}; the other owners went on without and nothing of theirs is "
+                f"{', '.join(dead)} died during {name}{why}; the other owners went on without and nothing of theirs is "
                 f"lost. Take it up again: fkge simulate --resume {self.folder}"
             )
         self.trace.write("arm over", arm=name, seconds=round(time.monotonic() - started, 2))
@@ -256,9 +258,14 @@ class Simulation:
 
 
 class _Drawn:
-    """Events of an engine: into the trace, and onto the screen."""
+    """Events of an engine: into the trace, and onto the screen.
+
+    Attributes:
+        deaths: by owner, what it died of.
+    """
 
     def __init__(self, trace: Trace) -> None:
+        self.deaths: dict[str, str] = {}
         self._trace = trace
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}
@@ -275,6 +282,8 @@ class _Drawn:
     def note(self, event: str, **fields: Any) -> None:
         if event != "progress":
             self._trace.write(event, **fields)
+        if event == "died":
+            self.deaths[fields["owner"]] = fields["why"]
         owner, arm = fields.get("owner"), fields.get("arm")
         if self._task is None or owner is None or "epoch" not in fields:
             return

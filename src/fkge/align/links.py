@@ -103,25 +103,6 @@ class Common:
 
         return replace(self, entities=some("entity"), relations=some("relation"))
 
-    def permuted(self, seed: int) -> Common:
-        """The control: the same rows, and not one of them where it belongs.
-
-        Rows of each kind move along one random circle through all of them. ONE of the two owners does this; if
-        both did, with the same seed, the rows would meet again. A single row has nowhere to go, and left in place
-        it would be no control: that is refused.
-        """
-
-        def mixed(kind: Kind) -> Ids:
-            ids = self.ids(kind)
-            if len(ids) == 1:
-                raise SettingsError(f"one aligned {kind} cannot be mixed up; leave the kind out with `only`")
-            circle = _order(kind, len(ids), seed)
-            out = np.empty_like(ids)
-            out[circle] = ids[np.roll(circle, 1)]
-            return out
-
-        return replace(self, entities=mixed("entity"), relations=mixed("relation"))
-
 
 Pairs: TypeAlias = Mapping[tuple[str, str], tuple[Common, Common]]
 """The alignments of a federation: by the names of two owners, each pair once, the side of either."""

@@ -1,16 +1,18 @@
 """Starting together: owners that align before training begin aligned rows from the same vectors, without a server.
 
-Every row gets a token, at first a hash of its own label. Each pair of owners exchanges the tokens of its common rows
-and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any chain of
-owners, carry one token, and a row's first vector is a function of (seed, token). So do rows that are not linked but
-have the same label at two owners: their tokens were equal from the first.
+Every row gets a token, at first a hash of its own label under a salt. Each pair of owners exchanges the tokens of its
+common rows and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any
+chain of owners, carry one token, and a row's first vector is a function of (seed, token). With a salt of its own for
+each owner, links alone make rows begin alike. Under one salt rows that are not linked but have the same label do too:
+their tokens were equal from the first.
 
 What this tells a peer, beyond which rows it shares with the sender:
 
 - A token that neither of the two labels gives says that some third owner has the thing too, and the round it came in
-  says how many hands away. It does not say who.
-- It is a hash of that owner's label under a public name, so whoever can list candidate labels can find the label.
-  Owners whose labels are secret must not take part under their labels.
+  says how many hands away. It does not say who, by itself.
+- It is a hash of that owner's label under a salt that is no secret, so whoever can list candidate labels can find the
+  label; and, where the salt names the owner, who that is. Owners whose labels are secret must not take part under
+  their labels.
 - Two common rows that come to carry one token are linked somewhere else, though not between these two.
 
 Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
@@ -38,13 +40,13 @@ class Tokens:
 
     Args:
         graph: whose labels give the first tokens.
-        federation: a name that all owners agreed on; in another federation the same thing has another token.
+        salt: whose federation this is, and which owner; under another one the same label has another token.
     """
 
-    def __init__(self, graph: Graph, federation: str) -> None:
+    def __init__(self, graph: Graph, salt: str) -> None:
         self._tokens: dict[Kind, TokenArray] = {
-            "entity": _hashes(graph.entities, "entity", federation),
-            "relation": _hashes(graph.relations, "relation", federation),
+            "entity": _hashes(graph.entities, "entity", salt),
+            "relation": _hashes(graph.relations, "relation", salt),
         }
 
     @classmethod
@@ -95,8 +97,8 @@ def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     return rounds
 
 
-def _hashes(labels: Iterable[str], kind: Kind, federation: str) -> TokenArray:
-    key = hashlib.sha256(federation.encode()).digest()
+def _hashes(labels: Iterable[str], kind: Kind, salt: str) -> TokenArray:
+    key = hashlib.sha256(salt.encode()).digest()
     start = hashlib.blake2b(digest_size=8, key=key, person=kind.encode())
     out = bytearray()
     for label in labels:

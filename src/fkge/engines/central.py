@@ -115,8 +115,11 @@ def _stale(trainer: Trainer) -> None:
 
 
 def _due(homes: Sequence[Home], epoch: int) -> bool:
+    """Whether the other arms test after this epoch: at equal distances, counted anew after a lone first training."""
     settings = homes[0].settings
-    return epoch % (settings.epochs * settings.test_every) == 0 or epoch == settings.total_epochs
+    first = settings.initial_epochs if settings.start == "alone" else 0
+    since = epoch if epoch <= first else epoch - first
+    return since % (settings.epochs * settings.test_every) == 0 or epoch in (first, settings.total_epochs)
 
 
 def _fede(arm: str, homes: Sequence[Home], note: Note) -> None:

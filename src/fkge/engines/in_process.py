@@ -128,12 +128,14 @@ class _Run:
             else:
                 station.begin(self._trained[name])
                 self._look_after(name)
-        while self._heap and not self._quiet():
-            self._now, _, _, action = heapq.heappop(self._heap)
-            action()
-            if stop is not None and stop():
+        while True:
+            if stop is not None and stop():  # perhaps within the very first training, which then leaves nothing to do
                 self._save(force=True)
                 return False
+            if not self._heap or self._quiet():
+                break
+            self._now, _, _, action = heapq.heappop(self._heap)
+            action()
         stuck = [n for n, s in self._stations.items() if n not in self._gone and not s.protocol.at_rest]
         if stuck:
             raise EngineError(f"{', '.join(stuck)} wait for something that will not come; this is a fault in fkge")

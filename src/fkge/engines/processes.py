@@ -142,7 +142,8 @@ class Processes:
                 return
             free += [name for name in watch.over if name not in free]
             if self.lost:
-                raise EngineError(f"the process of {self.lost[0]} died during {', '.join(arms)}; resume the run")
+                self._listen(watch, idle=True)  # its last words
+                raise EngineError(f"{self._why(self.lost[0])} during {', '.join(arms)}; resume the run")
 
     def _check_alive(self) -> None:
         if self.lost:

@@ -153,6 +153,7 @@ class Station:
                     self._hosts.pop((peer, session), None)
                 else:
                     self._clients.pop((peer, session), None)
+                self._note("given up", peer=peer, hosting=hosting)
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._gifts):
                     for key in [key for key in roles if key[0] == peer]:

@@ -128,7 +128,7 @@ class Home:
         """
         peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
         tokens = self.tokens if arm.peers else Tokens(self.graph, f"lone {self.name}")
-        if arm.permuted:
+        if arm.permuted and peers:
             peers, tokens = self._mixed_up(peers, tokens)
         owner = Owner(
             self.name, self.graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(),

@@ -210,7 +210,7 @@ class Owner:
                 says True, the owner leaves its work where it is.
         """
         trainer, plan = self.trainer, self.plan
-        if trainer.chunk and self._epoch(pause):  # an epoch that broke off in an earlier life
+        if trainer.chunk and not initial and self._epoch(pause):  # an epoch that broke off; before gifts come into it
             return self._left()
         brought: list[Gift] = []
         if gifts:
@@ -223,11 +223,12 @@ class Owner:
         score, improved, backtracked = None, False, False
         with self._grafted(brought):
             while trainer.epoch < until:
-                if self._epoch(pause):
-                    break
-                if initial and plan.alone and self._due(until):
+                halted = self._epoch(pause)
+                if initial and plan.alone and not trainer.chunk and self._due(until):
                     score, better = self._test()
                     improved = improved or better
+                if halted:
+                    break
         if trainer.epoch < until:
             return self._left()
         self._untested += 1

@@ -448,7 +448,11 @@ class Protocol:
         self._hosting.pop(event.peer, None)
         self._serving = {s for s in self._serving if s[0] != event.peer}
         out: list[Instruction] = [Drop(event.peer)]
-        return out if self.state is not State.READY else out + self._go_on()
+        if self.state is State.READY:
+            return out + self._go_on()
+        if self.state is State.SLEEP and not self.spent and self._no_more_news:
+            return out + self._work()
+        return out
 
     def _join(self, event: Joined) -> list[Instruction]:
         if event.peer not in self._peers:
@@ -492,6 +496,11 @@ class Protocol:
         return True
 
     @property
+    def _no_more_news(self) -> bool:
+        """Nobody who is there and willing will have any."""
+        return self._present <= self._last | self._unwilling
+
+    @property
     def _about_to_work(self) -> bool:
         """All translations are in, and only those being served keep this owner from its work: no new ones, please."""
         return bool(self._received) and not self._asked and not self._hosting and not self._queue_now()
@@ -532,8 +541,7 @@ class Protocol:
             return [*out, Timer(self.manners.answer)]
         if self._serving:
             return []
-        no_news_ever = self._present <= self._last | self._unwilling
-        if not self.spent and (self.manners.train_alone or no_news_ever):
+        if not self.spent and (self.manners.train_alone or self._no_more_news):
             return self._work()
         self.state = State.SLEEP
         return [] if self.spent else [Timer(self.manners.period)]

@@ -26,13 +26,24 @@ def graph_of(owner: str, entities: int, relations: int = 2) -> Graph:
     )
 
 
-def test_a_token_depends_on_federation_kind_and_label() -> None:
+def test_a_token_depends_on_salt_kind_and_label() -> None:
     graph = Graph(Vocabulary(["a", "b"]), Vocabulary(["a"]), {})
     tokens = Tokens(graph, "ours")
     everything = [*tokens["entity"], *tokens["relation"], *Tokens(graph, "theirs")["entity"]]
     assert len(set(everything)) == 5
     assert np.array_equal(tokens["entity"], Tokens(graph, "ours")["entity"])
     assert tokens["entity"].dtype == np.uint64
+
+
+def test_equal_labels_begin_alike_only_under_one_salt_or_by_a_link() -> None:
+    graph = Graph(Vocabulary(["a", "b", "c"]), Vocabulary(["r"]), {})
+    one_salt = [Tokens(graph, "f") for _ in range(2)]
+    assert np.array_equal(one_salt[0]["entity"], one_salt[1]["entity"])
+    tokens = {name: Tokens(graph, f"f/{name}") for name in "xy"}
+    assert not np.intersect1d(tokens["x"]["entity"], tokens["y"]["entity"]).size
+    settle(tokens, {("x", "y"): (Common(np.array([0, 1]), NONE), Common(np.array([0, 2]), NONE))})
+    assert np.array_equal(tokens["x"]["entity"][[0, 1]], tokens["y"]["entity"][[0, 2]])
+    assert len(np.unique([*tokens["x"]["entity"], *tokens["y"]["entity"]])) == 4  # b and c are others elsewhere
 
 
 @pytest.mark.parametrize("backwards", [False, True])

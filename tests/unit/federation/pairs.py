@@ -41,7 +41,7 @@ def make_owners(
     ways = settings if isinstance(settings, Mapping) else dict.fromkeys(graphs, settings)
     pairs = {(a, b): find_common(graphs[a], graphs[b], *same_labels(graphs[a], graphs[b]))
              for a, b in itertools.combinations(graphs, 2)}  # fmt: skip
-    tokens = {name: Tokens(graph, "tests") for name, graph in graphs.items()}
+    tokens = {name: Tokens(graph, f"tests/{name}") for name, graph in graphs.items()}
     settle(tokens, pairs)
     forms = {name: make_tables(ways[name].train, 2, 2) for name in graphs}
     peers: dict[str, dict[str, Acquaintance]] = {name: {} for name in graphs}

@@ -1,8 +1,9 @@
-"""A little network in one thread: owners that run the protocol, messages that dawdle, links that break.
+"""A little network in one thread: owners that run the protocol and freeze, messages that dawdle, links that break.
 
 Whatever may happen next is drawn at random: a message is delivered (in order within one link), a piece of work ends, a
-timer fires, a link breaks or comes back, an owner dies or returns. The rules are checked from outside, by what an owner
-was told to do, not by what it believes about itself.
+timer fires, an exchange breaks, a link breaks or comes back, an owner dies or returns. Two things happen that nobody is
+told of: a link may stall and an owner may freeze, for a while or for ever. The rules are checked from outside, by what
+an owner was told to do, not by what it believes about itself.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fkge.federation.protocol import (
+    Abort,
     Accept,
     Begin,
     Defer,
     Drop,
     Event,
     Finished,
+    Forget,
     Host,
     Improve,
     Instruction,
@@ -32,6 +36,7 @@ from fkge.federation.protocol import (
     Serve,
     Served,
     Signal,
+    State,
     Timer,
     Wake,
 )
@@ -41,6 +46,18 @@ class Violation(AssertionError):
     """A rule of the protocol was broken."""
 
 
+@dataclass(frozen=True)
+class Data:
+    """A message within an exchange: the client's `step`-th, or the host's answer to it."""
+
+    session: int
+    step: int
+    from_client: bool
+
+
+Carried: TypeAlias = Event | Data
+
+
 @dataclass
 class Node:
     """An owner, as its engine sees it."""
@@ -48,21 +65,34 @@ class Node:
     protocol: Protocol
     budget: int
     alive: bool = True
+    frozen: bool = False
     begun: bool = False
     improving: bool = False
     timer: bool = False
-    hosting: dict[tuple[str, int], bool] = field(default_factory=dict)
-    """(client, session) of open translations; True once the translation is through."""
-    serving: dict[tuple[str, int], bool] = field(default_factory=dict)
+    hosting: set[tuple[str, int]] = field(default_factory=set)
+    """(client, session) of open translations."""
+    serving: set[tuple[str, int]] = field(default_factory=set)
     asked: set[tuple[str, int]] = field(default_factory=set)
     version: int = 0
     news: int = 0
-    """The version last announced."""
-    fetched: dict[str, int] = field(default_factory=dict)
+    """The version that peers have to hear of."""
+    unfetched: set[str] = field(default_factory=set)
+    """Peers whose news arrived here and was not asked for yet."""
+
+    @property
+    def up(self) -> bool:
+        return self.alive and not self.frozen
 
 
 class World:
-    """Some owners, all of whom share something."""
+    """Some owners, all of whom share something.
+
+    Args:
+        seed: of everything that happens.
+        kind: how owners behave.
+        trouble: links break and stall, owners die and freeze, exchanges fail, and timers fire at any moment. Without,
+            everybody is quicker than any timer.
+    """
 
     def __init__(self, seed: int, kind: type[Protocol] = Protocol, *, trouble: bool = True) -> None:
         self.random = random.Random(seed)
@@ -70,18 +100,25 @@ class World:
         self.names = [f"o{i}" for i in range(self.random.randint(2, 6))]
         self.manners = {name: self._manners(name) for name in self.names}
         self.nodes = {name: self._node(name, self.random.randint(1, 12)) for name in self.names}
-        self.links = {(a, b): deque[Event]() for a in self.names for b in self.names if a != b}
+        self.links = {(a, b): deque[Carried]() for a in self.names for b in self.names if a != b}
         self.up = dict.fromkeys(self.links, True)
+        self.stalled: set[tuple[str, str]] = set()
+        """(from, to): links on which nothing moves, though nobody is told."""
+        self.rounds = {key: self.random.randint(1, 3) for key in self.links}
+        """(host, client): messages that a client says in an exchange."""
+        self.told: dict[tuple[str, str], int] = {}
+        """(client, host): the last version that the client said it has, on the link as it is now."""
         self.promised: set[tuple[str, str]] = set()
         """(client, host): the client put the host off and owes it a signal."""
         self.unwilling: set[tuple[str, str]] = set()
         self.trouble = self.random.choice((0.01, 0.05, 0.2)) if trouble else 0.0
-        self.haste = self.random.choice((0.02, 0.1, 0.4))
+        self.haste = self.random.choice((0.02, 0.1, 0.4)) if trouble else 0.0
         """How readily timers fire, in place of anything else."""
         self.sloth = self.random.choice((0.0, 0.9))
         """How long work takes."""
         self.steps = 0
         self.side_by_side = 0
+        self.given_up = 0
         if trouble and self.random.random() < 0.3:  # one comes late
             self._crash(self.random.choice(self.names))
 
@@ -90,7 +127,7 @@ class World:
         others = [n for n in self.names if n != name]
         shunned = frozenset(n for n in others if pick.random() < 0.1)
         return Manners(
-            gather=pick.random() < 0.6, window=1.0, train_alone=pick.random() < 0.4, period=2.0,
+            gather=pick.random() < 0.6, window=1.0, train_alone=pick.random() < 0.4, period=2.0, answer=3.0,
             refuses=shunned, avoids=shunned if pick.random() < 0.5 else frozenset(),
         )  # fmt: skip
 
@@ -100,7 +137,10 @@ class World:
     # -- what may happen -----------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Random events for a while, `steps` at most; then no more trouble, until nothing moves."""
+        """Random events for a while, `steps` at most; then no more trouble, until nothing moves.
+
+        What is stalled or frozen by then thaws, or stays so for ever and the others have to live with it.
+        """
         for _ in range(self.random.randint(0, steps)):
             if self.random.random() < self.trouble:
                 self._make_trouble()
@@ -116,7 +156,7 @@ class World:
             while self._something(timers=self.random.random() < self.haste):
                 pass
             before = self.steps
-            woken = [name for name in self.names if self.nodes[name].timer]
+            woken = [name for name in self.names if self.nodes[name].up and self.nodes[name].timer]
             for name in woken:
                 self._wake(name)
             while self._something(timers=False):
@@ -128,24 +168,19 @@ class World:
 
     def _something(self, timers: bool) -> bool:
         """One event that is due, if there is any."""
-        due: list[tuple[str, tuple[str, ...] | tuple[str, str, int]]] = []
-        for key, link in self.links.items():
-            if link:
-                due.append(("deliver", key))
+        due: list[tuple[str, tuple[str, ...]]] = [
+            ("deliver", (a, b))
+            for (a, b), link in self.links.items()
+            if link and (a, b) not in self.stalled and not self.nodes[b].frozen
+        ]
         for name, node in self.nodes.items():
-            if not node.alive:
-                continue
-            if not node.begun:
+            if node.up and not node.begun:
                 due.append(("begin", (name,)))
-            if node.improving:
+            if node.up and node.improving:
                 due.append(("finish", (name,)))
-            due += [("translate", (name, *key)) for key, through in node.hosting.items() if not through]
-            due += [("received", (name, *key)) for key, through in node.hosting.items() if through]
-            due += [("served", (name, *key)) for key, through in node.serving.items() if through]
-        wakes = [("wake", (name,)) for name, node in self.nodes.items() if node.alive and node.timer]
+        wakes = [("wake", (name,)) for name, node in self.nodes.items() if node.up and node.timer]
         if timers and wakes:
             due = list(wakes)
-        due = [d for d in due if d[0] != "translate" or self._both_there(*d[1])]  # type: ignore[arg-type]
         if not due:
             return False
         if self.random.random() < self.sloth:
@@ -155,16 +190,46 @@ class World:
         self.side_by_side = max(self.side_by_side, sum(len(n.hosting) for n in self.nodes.values()))
         return True
 
-    def _both_there(self, host: str, client: str, session: int) -> bool:
-        return self.up[host, client] and (host, session) in self.nodes[client].serving
-
     def _deliver(self, a: str, b: str) -> None:
-        event = self.links[a, b].popleft()
-        if isinstance(event, Accept | Defer | Refuse):
-            self.nodes[b].asked.discard((a, event.session))
-        if isinstance(event, Refuse):
-            self.unwilling.add((b, a))
+        event, node = self.links[a, b].popleft(), self.nodes[b]
+        if isinstance(event, Data):
+            self._data(a, b, event)
+            return
+        match event:
+            case Signal(news=True):
+                if not (node.protocol.spent or a in self.manners[b].avoids or (b, a) in self.unwilling):
+                    node.unfetched.add(a)
+            case Defer(_, session):
+                node.asked.discard((a, session))
+            case Refuse(_, session) if (a, session) in node.asked:  # one that comes too late may be forgotten
+                node.asked.discard((a, session))
+                node.unfetched.discard(a)
+                self.unwilling.add((b, a))
+            case Lost():
+                node.unfetched.discard(a)
         self._tell(b, event)
+
+    def _data(self, a: str, b: str, message: Data) -> None:
+        """As a station does it: whatever belongs to no exchange, or breaks one, is answered with `Abort`."""
+        node, key = self.nodes[b], (a, message.session)
+        node.protocol.touch()
+        hosting = message.from_client
+        known = key in (node.hosting if hosting else node.serving)
+        if not known and not hosting:
+            return  # an answer to a client that has given up
+        if not known or self.random.random() < 0.1 * bool(self.trouble):
+            self._post(b, a, Abort(b, message.session, host=hosting))
+            self._tell(b, Abort(a, message.session, host=not hosting))
+        elif hosting:
+            self._post(b, a, Data(message.session, message.step, from_client=False))
+            if message.step == self.rounds[b, a]:
+                node.hosting.discard(key)
+                self._tell(b, Received(*key))
+        elif message.step < self.rounds[a, b]:
+            self._post(b, a, Data(message.session, message.step + 1, from_client=True))
+        else:
+            node.serving.discard(key)
+            self._tell(b, Served(*key))
 
     def _begin(self, name: str) -> None:
         node = self.nodes[name]
@@ -184,19 +249,6 @@ class World:
             node.news = node.version
         self._tell(name, Finished(news, spent=node.budget == 0))
 
-    def _translate(self, host: str, client: str, session: int) -> None:
-        self.nodes[host].hosting[client, session] = True
-        self.nodes[client].serving[host, session] = True
-
-    def _received(self, host: str, client: str, session: int) -> None:
-        del self.nodes[host].hosting[client, session]
-        self.nodes[host].fetched[client] = self.nodes[client].version
-        self._tell(host, Received(client, session))
-
-    def _served(self, client: str, host: str, session: int) -> None:
-        del self.nodes[client].serving[host, session]
-        self._tell(client, Served(host, session))
-
     def _wake(self, name: str) -> None:
         self.nodes[name].timer = False
         self._tell(name, Wake())
@@ -206,7 +258,12 @@ class World:
     def _make_trouble(self) -> None:
         a, b = self.random.sample(self.names, 2)
         dead = [name for name in self.names if not self.nodes[name].alive]
-        if dead and self.random.random() < 0.6:
+        what = self.random.random()
+        if what < 0.3:
+            self.nodes[a].frozen = self.nodes[a].alive and not self.nodes[a].frozen
+        elif what < 0.5 and self.up[a, b]:
+            self.stalled ^= {(a, b)}
+        elif dead and what < 0.8:
             self._revive(dead[0])
         elif not self.up[a, b]:
             self._connect(a, b)
@@ -223,6 +280,8 @@ class World:
                 if self.nodes[y].alive:
                     self.links[x, y].append(Lost(x))
             self.up[x, y] = False
+            self.told.pop((x, y), None)
+        self.stalled -= {(a, b), (b, a)}
         self.promised -= {(a, b), (b, a)}
 
     def _connect(self, a: str, b: str) -> None:
@@ -233,7 +292,7 @@ class World:
         self.links[b, a].append(Joined(b))
 
     def _crash(self, name: str) -> None:
-        self.nodes[name].alive = False
+        self.nodes[name].alive = self.nodes[name].frozen = False
         for other in self.names:
             if other != name:
                 self._break(name, other)
@@ -253,7 +312,11 @@ class World:
                 self.links[other, name].append(Lost(other))
 
     def _mend(self) -> None:
-        """Some of what is broken comes back."""
+        """Some of what is broken comes back. What nobody noticed stays as it is in some worlds, in others it passes."""
+        if self.random.random() < 0.5:
+            self.stalled.clear()
+            for node in self.nodes.values():
+                node.frozen = False
         while self._something(timers=False) and any(self.links.values()):
             pass
         for name in self.names:
@@ -267,8 +330,20 @@ class World:
 
     def _tell(self, name: str, event: Event) -> None:
         self.steps += 1
-        for instruction in self.nodes[name].protocol.handle(event):
+        instructions = self.nodes[name].protocol.handle(event)
+        for instruction in instructions:
             self._do(name, instruction)
+            if isinstance(instruction, Forget) and not isinstance(event, Abort):
+                self.given_up += 1
+                peer, session, hosting = instruction.peer, instruction.session, instruction.hosting
+                if Send(peer, Abort, session, host=hosting) not in instructions:
+                    raise Violation(f"{name} gives up on {peer} and does not say so")
+        node = self.nodes[name]
+        if node.protocol.spent:
+            node.unfetched.clear()
+        alone = Improve() in instructions
+        if node.unfetched and (alone or node.protocol.state is State.SLEEP):
+            raise Violation(f"{name} {'trains alone' if alone else 'sleeps'} over news of {node.unfetched}")
 
     def _do(self, name: str, instruction: Instruction) -> None:
         node = self.nodes[name]
@@ -284,56 +359,74 @@ class World:
             case Host(peer, session):
                 if node.improving:
                     raise Violation(f"{name} hosts while Busy")
-                node.hosting[peer, session] = False
+                if (peer, session) not in node.asked:
+                    raise Violation(f"{name} hosts what it has not asked for, or has given up on")
+                node.asked.discard((peer, session))
+                node.hosting.add((peer, session))
             case Serve(peer, session):
                 if node.improving:
                     raise Violation(f"{name} serves while Busy")
-                node.serving[peer, session] = False
+                node.serving.add((peer, session))
+                self._post(name, peer, Data(session, 1, from_client=True))
             case Drop(peer):
-                node.hosting = {key: v for key, v in node.hosting.items() if key[0] != peer}
-                node.serving = {key: v for key, v in node.serving.items() if key[0] != peer}
-                node.asked = {key for key in node.asked if key[0] != peer}
+                for which in (node.hosting, node.serving, node.asked):
+                    which -= {key for key in which if key[0] == peer}
+            case Forget(peer, session, hosting):
+                if hosting:
+                    node.asked.discard((peer, session))
+                    node.hosting.discard((peer, session))
+                else:
+                    node.serving.discard((peer, session))
             case Timer():
                 node.timer = True
 
     def _send(self, name: str, send: Send, to: str) -> None:
-        node, other = self.nodes[name], self.nodes[to]
-        kind = send.message
+        node, kind = self.nodes[name], send.message
         if kind is Request:
             if node.improving or to in self.manners[name].avoids or (name, to) in self.unwilling:
                 raise Violation(f"{name} asks {to}, and must not")
             node.asked.add((to, send.session))
+            node.unfetched.discard(to)
         if not self.up[name, to]:
             return
-        if kind is Accept and (node.improving or other.improving):
-            raise Violation(f"a handshake of {to} with {name} opens while one of them is Busy")
+        if kind is Accept and node.improving:
+            raise Violation(f"{name} opens a handshake with {to} while Busy")
         if kind is Defer:
             self.promised.add((name, to))
         if kind is Signal and send.news:
             self.promised.discard((name, to))
+            self.told[name, to] = node.news
         event: Event
-        event = Signal(name, send.news, send.last) if kind is Signal else kind(name, send.session)
-        self.links[name, to].append(event)
+        if kind is Signal:
+            event = Signal(name, send.news, send.last)
+        elif kind is Abort:
+            event = Abort(name, send.session, send.host)
+        else:
+            event = kind(name, send.session)  # type: ignore[call-arg,arg-type]
+        self._post(name, to, event)
+
+    def _post(self, name: str, to: str, what: Carried) -> None:
+        if self.up[name, to]:
+            self.links[name, to].append(what)
 
     def _check_rest(self) -> None:
+        """Everybody who was not lost or frozen has done what it meant to do, and has nothing open with anybody."""
         for name, node in self.nodes.items():
-            if not node.alive:
+            if not node.up:
                 continue
             protocol = node.protocol
             if not protocol.at_rest or node.improving or node.hosting or node.serving or node.asked:
                 raise Violation(f"{name} is stuck: {vars(protocol)}")
-            if protocol.queue or protocol._asked or protocol._hosting or protocol._received or protocol._put_off:
+            if node.budget:
+                raise Violation(f"{name} rests with {node.budget} epochs to spend")
+            if protocol.queue or protocol._received or protocol._put_off:
                 raise Violation(f"{name} sleeps over something to do: {vars(protocol)}")
-            if self.manners[name].train_alone and node.budget:
-                raise Violation(f"{name} sleeps with epochs to spend")
-            for client in self.names:
-                if client != name and self.up[name, client] and not protocol.spent:
-                    self._check_news(name, client)
-        if self.promised:
-            raise Violation(f"put off and never told: {self.promised}")
-
-    def _check_news(self, host: str, client: str) -> None:
-        if client in self.manners[host].avoids or (host, client) in self.unwilling:
-            return
-        if self.nodes[host].fetched.get(client, 0) < self.nodes[client].news:
-            raise Violation(f"{host} never fetched version {self.nodes[client].news} of {client}")
+            if protocol._asked or protocol._hosting or protocol._serving:
+                raise Violation(f"{name} believes in an exchange that is over: {vars(protocol)}")
+            for other in self.names:
+                if (name, other) in self.promised:
+                    raise Violation(f"{name} put {other} off and never told it")
+                if other == name or not self.up[name, other] or self.links[other, name]:
+                    continue  # it may not even know that the other is there
+                if self.told.get((name, other), 0) < node.news:
+                    raise Violation(f"{name} never told {other} of version {node.news}")

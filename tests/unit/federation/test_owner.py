@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pairs
 import pytest
 import torch
 from pairs import exchange, federation_settings, make_owners, seeded
-from tests.conftest import random_graph
+from tests.conftest import random_graph, tiny_federation, tiny_settings
 from torch import Tensor
 
 from fkge.align import random_rotation
-from fkge.embed import batches
+from fkge.embed import Snapshot, batches
 from fkge.errors import RunError
 from fkge.federation.aggregate import LEAST, MIXES
-from fkge.federation.exchange import Gift, Offer
-from fkge.federation.owner import TOGETHER, Owner, Plan
-from fkge.graph import Graph
+from fkge.federation.exchange import Gift, Offer, aligned
+from fkge.federation.home import Arm, Home, make_homes
+from fkge.federation.owner import TOGETHER, Outcome, Owner, Plan
+from fkge.graph import Graph, Vocabulary
 
 NO_TRAINING = Plan(initial=0, total=0, alone=False)
 TWO = {"a": random_graph(seed=1), "b": random_graph(30, 4, seed=2)}
@@ -54,9 +57,10 @@ def test_the_best_score_never_falls(start: str) -> None:
         gifts = {x: exchange(owners[y], owners[x], session) for x, y in (("a", "b"), ("b", "a"))}
         for name, owner in owners.items():
             outcome = owner.improve([gifts[name]])
-            assert outcome.tested
-            assert outcome.score == owner.ledger.best_score
-            scores[name].append(outcome.score or 0.0)
+            assert outcome.score is not None
+            assert outcome.best == owner.ledger.best_score
+            assert outcome.improved == (outcome.score == outcome.best)
+            scores[name].append(outcome.best or 0.0)
     for name, owner in owners.items():
         assert scores[name] == sorted(scores[name])
         owner.best()
@@ -67,15 +71,105 @@ def test_the_best_score_never_falls(start: str) -> None:
         assert ledger.handshakes == {"ab".replace(name, ""): 6}
 
 
+WAYS: list[dict[str, Any]] = [
+    {"test_every": 1, "patience": 1, "aggregate": "replace"},
+    {"test_every": 2, "patience": 2, "aggregate": "average", "moments": "fresh"},
+    {"test_every": 3, "patience": 0, "aggregate": "support", "neighbours": True},
+    {"test_every": 2, "patience": 1, "aggregate": "validation", "moments": "keep"},
+    {"test_every": 4, "patience": 1, "translate": "procrustes"},
+    {"test_every": 1, "patience": 3, "start": "together", "train": {"schedule": "plateau"}},
+]
+SMALL = {name: random_graph(15 + seed, 3, 90, seed=seed) for seed, name in enumerate("abc")}
+
+
+def sixty_rounds(number: int, folder: Path) -> None:
+    """True gifts, rubbish in any frame, both at once and none; and somebody who halts the owner now and then."""
+    ways = {"initial_epochs": 2, "epochs": 1, "exchanges": 1000, **WAYS[number]}
+    settings = federation_settings(**ways)
+
+    def fresh() -> dict[str, Owner]:
+        return make_owners(SMALL, settings, together=True)
+
+    owners, rng = fresh(), np.random.default_rng(number)
+    host = owners["b"]
+    for owner in owners.values():
+        owner.improve(initial=True)
+    best, fell = host.ledger.best_score, 0
+    for session in range(1, 61):
+        gifts = []
+        for peer in rng.permutation(["a", "c"])[: rng.integers(0, 3)]:
+            kind = rng.integers(4)
+            gift = exchange(owners[peer], host, session)
+            if kind == 1:
+                scale = float(10.0 ** rng.uniform(-6, 12))
+                gift = replace(gift, rows={k: torch.randn(x.shape, generator=seeded(session)) * scale
+                                           for k, x in gift.rows.items()})  # fmt: skip
+            elif kind == 2:
+                gift = replace(gift, rows={k: torch.zeros_like(x) for k, x in gift.rows.items()}, virtual=None)
+            if kind and rng.random() < 0.5:
+                gift = replace(gift, frame=str(rng.choice(["", "a", "b", "c", "zz"])), refine=bool(rng.random() < 0.5))
+            gifts.append(gift)
+        owners[str(rng.choice(["a", "c"]))].improve()
+        outcome = host.improve(gifts, pause=EveryNth(3) if rng.random() < 0.1 else None)
+        ledger = host.ledger
+        assert outcome.best == ledger.best_score
+        if outcome.score is not None:
+            assert ledger.best_score is not None
+            assert outcome.improved == (best is None or outcome.score > best)
+            assert ledger.best_score == (outcome.score if outcome.improved else best)
+            fell += not outcome.improved
+        assert best is None or (ledger.best_score is not None and ledger.best_score >= best)
+        best = ledger.best_score
+        if session % 10 == 0:  # what it would answer with, were this its end
+            host.save(folder / "b")
+            twin = fresh()["b"]
+            twin.load(folder / "b")
+            twin.best()
+            assert twin.score() == twin.ledger.best_score
+            assert best is None or twin.score() >= best
+    assert fell > 3  # some of it did harm, and was not kept
+    host.best()
+    assert host.score() == host.ledger.best_score
+
+
+@pytest.mark.parametrize("number", range(len(WAYS)))
+def test_the_best_score_never_falls_whatever_peers_give(number: int, tmp_path: Path) -> None:
+    sixty_rounds(number, tmp_path)
+
+
+def keeps_the_last(owner: Owner) -> tuple[float, bool]:
+    owner.ledger.best_score = None
+    return Owner._test(owner)
+
+
+def forgets_its_vectors(owner: Owner) -> tuple[float, bool]:
+    kept = None if owner._best is None else Snapshot({key: t.clone() for key, t in owner._best.tensors.items()})
+    out = Owner._test(owner)
+    owner._best = kept or owner._best
+    return out
+
+
+@pytest.mark.parametrize("broken", [keeps_the_last, forgets_its_vectors])
+def test_these_rounds_find_an_owner_that_does_not_keep_its_best(
+    broken: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Owner):
+        _test = broken
+
+    monkeypatch.setattr(pairs, "Owner", Broken)
+    with pytest.raises(AssertionError):
+        sixty_rounds(0, tmp_path)
+
+
 def test_a_ring_is_learned(ring: Graph) -> None:
     settings = federation_settings(initial_epochs=60, exchanges=0, test_every=5)
     owner = Owner("ring", ring, settings)
     untrained = owner.score()
     outcome = owner.improve(initial=True)
     assert outcome.spent
-    assert outcome.score is not None
-    assert outcome.score > untrained
-    assert owner.score() == outcome.score  # the first training ends at its best
+    assert outcome.best is not None
+    assert outcome.best > untrained
+    assert owner.score() == outcome.best  # the first training ends at its best
 
 
 def test_going_back_restores_every_number_and_the_frame() -> None:
@@ -110,7 +204,7 @@ def test_tests_come_every_so_many_exchanges_and_at_the_end() -> None:
     owner = owners["a"]
     owner.improve(initial=True)
     seen = [owner.improve([exchange(owners["b"], owner, s)]) for s in range(1, 5)]
-    assert [o.tested for o in seen] == [False, False, True, True]
+    assert [o.score is not None for o in seen] == [False, False, True, True]
     assert [o.spent for o in seen] == [False, False, False, True]
     assert owner.ledger.accepted <= owner.ledger.rounds == 4
     assert owner.ledger.pending == 0
@@ -132,11 +226,11 @@ def test_others_get_a_hearing_between_chunks(monkeypatch: pytest.MonkeyPatch) ->
 
     def pause() -> bool:
         calls.append(owner.trainer.epoch)
-        return True  # its answer is not used: the epoch is finished all the same
+        return False
 
-    owner.improve(initial=True, pause=pause)
+    assert not owner.improve(initial=True, pause=pause).halted
     assert owner.trainer.epoch == 3
-    assert set(calls) == {0, 1, 2}
+    assert [calls.count(epoch) for epoch in range(4)] == [4, 5, 5, 1]  # five chunks: four between, one after
 
 
 def test_the_linear_schedule_falls_in_each_phase() -> None:
@@ -158,6 +252,127 @@ def test_deciding_triples_are_a_fixed_sample() -> None:
     assert np.array_equal(first._decide, second._decide)
     some = TWO["a"].valid[:3]
     assert np.array_equal(Owner("a", TWO["a"], settings, decide=some)._decide, some)
+
+
+# -- halting ---------------------------------------------------------------------------------------
+
+
+class EveryNth:
+    """A pause that says to leave each nth time it is asked."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.asked = n, 0
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        return self.asked % self.n == 0
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five chunks to an epoch."""
+    monkeypatch.setattr(batches, "_CHUNK_IDS", 1)
+
+
+def to_its_end(owner: Owner, pause: EveryNth | None = None) -> int:
+    """Train alone until all is spent; how often it halted."""
+    halts = 0
+    while not owner.spent:
+        halts += owner.improve(pause=pause).halted
+    return halts
+
+
+def without_seconds(owner: Owner) -> Any:
+    return replace(owner.ledger, seconds={})
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 12])
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+def test_a_first_training_may_be_left_anywhere_and_ends_as_if_it_had_not_been(
+    tmp_path: Path, schedule: str, n: int
+) -> None:
+    """Tests are not missed either: the first training ends at the same best vectors."""
+
+    def fresh() -> Owner:
+        return Owner("a", TWO["a"], federation_settings({"schedule": schedule, "lr": 0.5}, initial_epochs=7))
+
+    straight, halting, pause = fresh(), fresh(), EveryNth(n)
+    straight.improve(initial=True)
+    halts = 0
+    while (outcome := halting.improve(initial=True, pause=pause)).halted:
+        assert outcome == Outcome(False, False, None, halting.ledger.best_score, False, False, halted=True)
+        assert halting.can_save
+        halts += 1
+        if halts % 2:  # in another life
+            halting.save(tmp_path / "a")
+            halting = fresh()
+            halting.load(tmp_path / "a")
+    assert halts >= 2
+    assert outcome.news
+    assert same(numbers(halting), numbers(straight))
+    assert without_seconds(halting) == without_seconds(straight)
+    assert halting.trainer.position() == straight.trainer.position()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("n", [1, 3, 5, 11])
+@pytest.mark.parametrize("given", [False, True])
+def test_later_work_may_be_left_too_and_no_gift_is_taken_twice(n: int, given: bool) -> None:
+    """Tests come at other times then; but epochs are epochs."""
+
+    def fresh() -> tuple[Owner, list[Gift]]:
+        owners = make_owners(TWO, federation_settings({"schedule": "linear"}))
+        for owner in owners.values():
+            owner.improve(initial=True)
+        return owners["a"], [exchange(owners["b"], owners["a"])] if given else []
+
+    (straight, gifts), (halting, the_same), pause = fresh(), fresh(), EveryNth(n)
+    straight.improve(gifts)
+    to_its_end(straight)
+    assert halting.improve(the_same, pause=pause).halted == (n < 10)  # two epochs ask ten times
+    assert to_its_end(halting, pause) >= 2
+    assert same(numbers(halting), numbers(straight))
+    assert halting.ledger.epochs == straight.ledger.epochs == 11
+    assert halting.ledger.rounds == halting.ledger.handshakes.get("b", 0) == int(given)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_epoch_with_virtual_triples_is_finished_before_an_owner_leaves() -> None:
+    def fresh(epochs: int) -> dict[str, Owner]:
+        return make_owners(TWO, federation_settings(neighbours=True, epochs=epochs))
+
+    owners, pause = fresh(3), EveryNth(1)
+    b, gift = owners["b"], exchange(owners["a"], owners["b"])
+    assert gift.virtual is not None
+    assert len(gift.virtual.triples)
+    outcome = b.improve([gift], pause=pause)
+    assert outcome.halted
+    assert (b.trainer.epoch, b.trainer.chunk) == (1, 0)
+    assert pause.asked >= 5  # others had their hearing all the same
+    assert b.can_save
+    assert (b.tables.entities, b.tables.relations) == (30, 4)
+    once = fresh(1)
+    assert not once["b"].improve([exchange(once["a"], once["b"])]).halted
+    assert same(numbers(b), numbers(once["b"]))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_epoch_that_broke_off_is_finished_before_gifts_come_into_it() -> None:
+    owners = make_owners(TWO, federation_settings(neighbours=True))
+    b, twin = owners["b"], make_owners(TWO, federation_settings(neighbours=True))["b"]
+    assert b.improve(pause=EveryNth(2)).halted
+    assert b.trainer.chunk == 2
+    gift = exchange(owners["a"], b)  # of peers that did not wait
+    assert b.improve([gift], pause=EveryNth(1)).halted
+    assert b.trainer.chunk == 3
+    assert b.ledger.rounds == 0  # not taken yet: whoever left gives it again, or has newer
+    assert not b.improve([gift]).halted
+    assert b.trainer.epoch == 3
+    assert b.ledger.rounds == 1
+    twin.trainer.run_epoch()
+    twin.improve([gift])
+    assert same(numbers(b), numbers(twin))
 
 
 # -- starting together, and frames -----------------------------------------------------------------
@@ -228,6 +443,26 @@ def test_where_the_space_cannot_be_turned_gifts_are_brought_home_instead() -> No
     owners["b"].improve([gift])
     assert owners["b"].frame == "b"
     assert owners["b"]._bring_home(gift).frame == "b"
+
+
+def test_confused_owners_begin_alike_where_they_meet_and_confuse_the_same_towards_all(tmp_path: Path) -> None:
+    federation = tiny_federation()
+    make_homes(tmp_path, federation, tiny_settings(), seed=3)
+    homes = {name: Home.open(tmp_path / "owners" / name) for name in federation.members}
+    plan = Plan(2, 20, alone=False)
+    right = {name: home.owner(Arm("federated", plan))[0] for name, home in homes.items()}
+    mixed = {name: home.owner(Arm("permuted", plan, permuted=True))[0] for name, home in homes.items()}
+    for (x, y), kind in itertools.product(itertools.permutations(mixed, 2), ("entity", "relation")):
+        assert torch.equal(mixed[x]._rows(y)[kind], mixed[y]._rows(x)[kind])  # type: ignore[index]
+        assert torch.equal(mixed[x]._rows(y)[kind], right[x]._rows(y)[kind])  # type: ignore[index]
+    for (name, owner), kind in itertools.product(mixed.items(), ("entity", "relation")):
+        taken: dict[int, int] = {}
+        for peer in owner.peers:
+            was, now = right[name]._ids(peer, kind), owner._ids(peer, kind)  # type: ignore[arg-type]
+            assert not (was == now).any()
+            for own, place in zip(was.tolist(), now.tolist(), strict=True):
+                assert taken.setdefault(own, place) == place
+        assert sorted(taken) == sorted(taken.values())
 
 
 # -- aggregating, by hand --------------------------------------------------------------------------
@@ -322,6 +557,35 @@ def test_moments(moments: str) -> None:
                 assert torch.equal(new[ids], old[ids] if moments == "keep" else torch.zeros_like(old[ids]))
         steps = owner.tables.state(kind, "steps", columns=False)
         assert steps[ids].unique().tolist() == ([0.0] if moments == "fresh" else [7.0])
+
+
+def test_moments_are_averaged_over_those_who_send_them() -> None:
+    owners = make_owners(THREE, federation_settings(start="together", aggregate="average"), plan=NO_TRAINING,
+                         together=True)  # fmt: skip
+    for name, owner in owners.items():
+        owner.tables.state("entity", "mean").fill_(float(ord(name)))
+    b, c = (exchange(owners[name], owners["a"]) for name in "bc")
+    owners["a"].improve([b, replace(c, moments=None)])
+    assert owners["a"].tables.state("entity", "mean").unique().tolist() == [(ord("a") + ord("b")) / 2]
+
+
+def test_choosing_a_mix_counts_as_looking() -> None:
+    owner, _, _ = aggregated("validation")
+    assert owner.ledger.tests == 2 * len(MIXES) + 1  # both kinds, and the test that was due
+
+
+@pytest.mark.parametrize("mode", ["procrustes", "ppat+refine"])
+def test_neighbours_come_home_with_the_rows_they_stand_by(mode: str) -> None:
+    owners = make_owners(TWO, federation_settings(translate=mode, neighbours=True))
+    b = owners["b"]
+    gift = exchange(owners["a"], b)
+    w = aligned(gift, b._rows("a"))
+    home = b._bring_home(gift)
+    assert gift.virtual is not None
+    assert home.virtual is not None
+    torch.testing.assert_close(home.rows["entity"], gift.rows["entity"] @ w)
+    torch.testing.assert_close(home.virtual.entities, gift.virtual.entities @ w)
+    torch.testing.assert_close(home.virtual.relations, gift.virtual.relations @ w)
 
 
 def test_a_row_without_training_triples_takes_what_peers_know() -> None:
@@ -428,7 +692,7 @@ def test_unlike_owners_exchange_entities(what: str, mode: Any, neighbours: bool)
         assert [key for key in before if not torch.equal(before[key], after[key]) and "." not in key] == [
             "entity/entity"
         ]
-        assert host.improve().tested
+        assert host.improve().score is not None
 
 
 @pytest.mark.parametrize("train", [{"model": "RotatE"}, {"model": "TransR"}, {"model": "TransR", "relation_dim": 5},
@@ -447,6 +711,38 @@ def test_lone_owners_of_any_model_meet_in_frame_mode(train: dict[str, Any], neig
         home = owners["a"]._bring_home(gift)
         assert torch.equal(home.rows["relation"], owners["a"]._rows("b")["relation"])
         assert home.virtual is None
+
+
+def overlapping(entities: int, relations: int = 0) -> dict[str, Graph]:
+    """Two graphs that have so much in common."""
+    g = TWO["a"]
+    other = Graph(
+        Vocabulary([x if i < entities else f"z{i:03}" for i, x in enumerate(g.entities)], "entity"),
+        Vocabulary([x if i < relations else f"z{i}" for i, x in enumerate(g.relations)], "relation"),
+        g.splits,
+    )
+    return {"a": g, "b": other}
+
+
+@pytest.mark.parametrize(
+    ("entities", "relations", "modes"),
+    [(0, 0, ""), (1, 0, "frame procrustes"), (0, 1, "frame procrustes"), (1, 1, "all"), (2, 0, "all")],
+)
+def test_whoever_shares_too_little_is_not_dealt_with(entities: int, relations: int, modes: str) -> None:
+    """The game needs a row for each of its two teachers; the other ways need one."""
+    for mode in ("frame", "procrustes", "ppat", "ppat+refine"):
+        owners = make_owners(overlapping(entities, relations), federation_settings(translate=mode, exchanges=1))
+        enough = modes == "all" or mode in modes.split()
+        for x, y in (("a", "b"), ("b", "a")):
+            assert list(owners[x].peers) == [y] * enough
+            if enough:
+                owners[x].improve([exchange(owners[y], owners[x])])
+
+
+def test_relations_alone_do_not_do_between_other_models() -> None:
+    ways = {"a": federation_settings(), "b": federation_settings({"model": "DistMult"})}
+    assert all(o.peers == {} for o in make_owners(overlapping(0, 5), ways).values())
+    assert all(len(o.peers) == 1 for o in make_owners(overlapping(1, 5), ways).values())
 
 
 def test_an_offer_that_claims_the_hosts_frame_does_no_harm() -> None:
