@@ -43,8 +43,26 @@ def test_a_simulation_holds_all_it_needs(tmp_path: Path) -> None:
                     assert d["low"] <= d["difference"] <= d["high"]
     strict = [owner["arms"]["control"]["test"]["strict"]["mrr"] for owner in result["owners"].values()]
     assert result["mean"]["control"]["strict"]["mrr"] == pytest.approx(sum(strict) / 2)
-    arms = [r["arm"] for r in opened.trace.read() if r["event"] == "arm over"]
-    assert arms == ["independent", "control", "permuted", "federated"]
+    over = [r for r in opened.trace.read() if r["event"] == "arm over"]
+    assert [r["arm"] for r in over] == ["independent", "control", "permuted", "federated", "fede and unified"]
+    assert all(r["seconds"] > 0 for r in over)
+    assert result["seconds"] == pytest.approx(sum(r["seconds"] for r in over), abs=0.1)
+    for owner in result["owners"].values():
+        spent = {arm: (got["epochs"], got["tests"]) for arm, got in owner["arms"].items()}
+        assert spent == {"independent": (4, 1)} | dict.fromkeys(ARMS[1:], (8, 2))
+
+
+def test_owners_may_be_called_as_they_please(tmp_path: Path) -> None:
+    names = ("held", "lock", "tokens")
+    made = Simulation.create(
+        tmp_path / "run", tiny_federation(names), tiny_settings(exchanges=2), engine="in-process", baselines=ARMS
+    )
+    result = made.run()
+    assert result is not None
+    for home in made.homes:
+        assert set(home.held) == set(home.chained) == {"valid", "test"}
+        assert set(home.peers) == set(names) - {home.name}
+        assert set(result["owners"][home.name]["arms"]["federated"]["handshakes"]) == set(home.peers)
 
 
 def test_arms_that_make_no_sense(tmp_path: Path) -> None:

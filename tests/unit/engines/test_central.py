@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import Notes, arc, tiny_federation, tiny_settings
+from tests.conftest import OWNERS, Notes, arc, tiny_federation, tiny_settings
 
 from fkge.align import initial_vectors
 from fkge.embed import Tables, Trainer, initial_bound, load_model, make_tables
@@ -49,6 +49,39 @@ def test_owners_that_train_differently_have_no_server(tmp_path: Path) -> None:
     for arm in ("fede", "unified"):
         with pytest.raises(SettingsError, match=f"{arm}: a server can only average or merge owners that train alike"):
             run_central(arm, made.homes, Notes())
+
+
+@pytest.mark.parametrize("settings", [{}, {"start": "alone", "initial_epochs": 6, "exchanges": 9}, {"epochs": 3}])
+def test_a_server_spends_what_the_lone_owner_does(settings: dict[str, Any], tmp_path: Path) -> None:
+    """As many epochs and as many tests, even where the first training is no whole number of slices."""
+    made = Simulation.create(
+        tmp_path / "run", tiny_federation(OWNERS[:2]), tiny_settings(**settings), engine="in-process",
+        baselines=["control", "fede", "unified"],
+    )  # fmt: skip
+    result = made.run()
+    assert result is not None
+    for owner in result["owners"].values():
+        arms = {arm: got for arm, got in owner["arms"].items() if arm != "independent"}
+        assert {got["epochs"] for got in arms.values()} == {made.settings.total_epochs}
+        assert len({got["tests"] for got in arms.values()}) == 1
+
+
+def test_the_learning_rate_falls_where_tests_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a plateau, once for every test that brings an owner nothing."""
+    scales: dict[Trainer, list[float]] = {}
+    train_on = Trainer.run_epoch
+
+    def run_epoch(trainer: Trainer, *args: Any) -> float | None:
+        scales.setdefault(trainer, []).append(trainer.lr_scale)
+        return train_on(trainer, *args)
+
+    monkeypatch.setattr(Trainer, "run_epoch", run_epoch)
+    made, notes = simulation(tmp_path / "run", train={"schedule": "plateau", "lr": 1.0, "decay": 0.5}), Notes()
+    run_central("fede", made.homes, notes)
+    for name, seen in zip(OWNERS, scales.values(), strict=True):
+        stale = np.cumsum([not n["improved"] for n in notes.of("work", owner=name)])
+        assert seen[4::4] == [0.5**n for n in stale[:-1]]
+    assert min(min(seen) for seen in scales.values()) < 1
 
 
 def begun(home: Home, seed: int) -> Tables:

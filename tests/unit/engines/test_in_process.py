@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.conftest import OWNERS, Notes, kept, tiny_federation, tiny_settings
 
+from fkge.embed import Tables
 from fkge.engines import InProcess, Pace
 from fkge.federation import Federation
 from fkge.federation.exchange import ClientRole, Sender
@@ -155,7 +156,14 @@ def test_one_without_peers_has_nothing_to_mix_up(tmp_path: Path) -> None:
         assert spent(run, arm) == dict.fromkeys(OWNERS, (20, 5))
 
 
-def test_a_late_owner_turns_into_the_others_frame_and_gains(tmp_path: Path) -> None:
+def test_a_late_owner_turns_into_the_others_frame_and_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned, rotate = [], Tables.rotate
+
+    def spied(tables: Tables, matrix: torch.Tensor) -> None:
+        turned.append(tables.entities)
+        rotate(tables, matrix)
+
+    monkeypatch.setattr(Tables, "rotate", spied)
     train = {"norm": 2, "dim": 16, "negatives": 16, "init": 0.5, "margin": 2.0}
     made, notes = simulation(tmp_path / "run", exchanges=38, test_every=5, train=train), Notes()
     with InProcess(made.homes, notes, Pace(triples=10_000), late={"cat": 0.1}) as engine:
@@ -168,5 +176,17 @@ def test_a_late_owner_turns_into_the_others_frame_and_gains(tmp_path: Path) -> N
     homes = {home.name: home for home in made.homes}
     states = [kept(home, "federated") for home in homes.values()]
     assert [state["frame"] for state in states] == ["", "", ""]
+    assert len(turned) == 2  # the late one, once in either arm where it has peers
     scores = {arm: (homes["cat"].result(arm) or {})["best_score"] for arm in ("control", "permuted", "federated")}
     assert scores["federated"] > max(scores["control"], scores["permuted"]) + 0.05
+
+
+def test_whoever_comes_when_all_is_over_still_gets_what_they_reached(tmp_path: Path) -> None:
+    made, notes = simulation(tmp_path / "run"), Notes()
+    assert InProcess(made.homes, notes, late={"cat": 1e4}).run(made.arm("federated"))
+    assert max(n["t"] for n in notes.of("work", owner="ant")) < 1e4 <= notes.of("work", owner="cat")[0]["t"]
+    results = {home.name: home.result("federated") or {} for home in made.homes}
+    assert {name: result["handshakes"] for name, result in results.items()} == {
+        "ant": {"bee": 9}, "bee": {"ant": 9}, "cat": {"ant": 1, "bee": 1},
+    }  # fmt: skip
+    assert spent(made, "federated") == dict.fromkeys(OWNERS, (20, 5))

@@ -94,7 +94,7 @@ When = Callable[..., bool]
 
 
 class Struck(Processes):
-    """Owners, some of whom are killed once their moment has come: asked about every note, and, with "", now and then."""
+    """Owners, some of whom are killed at their moment: it is asked about every note and, with "", now and then."""
 
     def __init__(self, homes: list[Home], note: Note, victims: Mapping[str, When]) -> None:
         def told(event: str, **fields: Any) -> None:
@@ -165,11 +165,11 @@ def test_those_that_are_killed_take_nothing_with_them(
 
 def test_one_that_fails_takes_nobody_with_it(tmp_path: Path) -> None:
     """An owner whose vectors end in no numbers, and a server that cannot go on for that; both say why."""
-    wild = tiny_federation(train={"bee": {"lr": 1e30, "loss": "margin"}})
+    wild = tiny_federation(OWNERS[:2], {"bee": {"lr": 3e38}})
     made = Simulation.create(tmp_path / "run", wild, tiny_settings(), baselines=())
     with pytest.raises(EngineError, match=r"^bee died during federated \(owner bee failed: SettingsError: .*diverged"):
         made.run()
-    assert spent(made) == {"ant": (20, 5), "cat": (20, 5)}
+    assert spent(made) == {"ant": (20, 5)}
     (failed,) = (r for r in made.trace.read() if r["event"] == "failed")
     assert failed["owner"] == "bee"
     assert "Traceback" in failed["trace"]
@@ -186,7 +186,7 @@ def test_one_that_fails_takes_nobody_with_it(tmp_path: Path) -> None:
 def test_one_that_stands_still_stops_nobody(tmp_path: Path) -> None:
     """Before it begins, as another process holds its home; then within an exchange."""
     settings = tiny_settings(
-        exchanges=2, translate="ppat", ppat={"steps": 400}, window=0.3, period=0.3, answer=0.5
+        exchanges=1, translate="ppat", ppat={"steps": 100}, window=0.3, period=0.3, answer=0.5
     )  # fmt: skip
     made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=["permuted"])
     notes, total = Notes(), settings.total_epochs

@@ -94,15 +94,53 @@ def test_arms_make_different_owners(tmp_path: Path) -> None:
     lone, _ = home.owner(Arm("control", plan, peers=False))
     assert lone.peers == {}
     mixed, _ = home.owner(Arm("permuted", plan, permuted=True))
-    for peer, known in mixed.peers.items():
-        own = federated.peers[peer].common
-        for kind in KINDS:
-            assert set(known.common.ids(kind)) == set(own.ids(kind))
-            assert (known.common.ids(kind) != own.ids(kind)).all()
+    for kind in KINDS:
+        own, others = (
+            np.concatenate([known.common.ids(kind) for known in owner.peers.values()]) for owner in (federated, mixed)
+        )
+        assert set(own) == set(others)
+        assert (own != others).all()
+        assert len(set(zip(own, others, strict=True))) == len(set(own))  # a thing is confused alike towards everybody
     assert not (lone.tables["entity"] == federated.tables["entity"]).any()
     strict = home.deciding()
     free = ~(home.held["valid"] | home.chained["valid"])
     assert 0 < len(strict) == int(free.sum()) < len(home.graph.valid)
+
+
+def test_mixed_up_rows_that_meet_begin_alike(tmp_path: Path) -> None:
+    """The control differs in one thing only: what rows that meet stand for."""
+    found, plan = homes(tmp_path), Plan(2, 20, alone=False)
+    for arm in (Arm("federated", plan), Arm("permuted", plan, permuted=True)):
+        owners = {name: home.owner(arm)[0] for name, home in found.items()}
+        for a in OWNERS:
+            for b in set(OWNERS) - {a}:
+                here, there = owners[a].common(b), owners[b].common(a)
+                for kind in KINDS:
+                    assert len(here.ids(kind)) == len(found[a].peers[b].common.ids(kind))
+                    rows, theirs = (owners[name].tables[kind].numpy() for name in (a, b))
+                    np.testing.assert_array_equal(rows[here.ids(kind)], theirs[there.ids(kind)])
+                labels = [found[a].graph.entities[i] for i in here.entities]
+                met = [found[b].graph.entities[i] for i in there.entities]
+                same = sum(x == y for x, y in zip(labels, met, strict=True))
+                assert same == 20 if arm.name == "federated" else same < 5
+
+
+@pytest.mark.parametrize("changes", [{"share": "entities"}, {"share": "relations"}, {"ratio": 0.5}])
+def test_equal_labels_that_are_not_shared_do_not_begin_alike(changes: dict[str, Any], tmp_path: Path) -> None:
+    found = homes(tmp_path, tiny_federation(OWNERS[:2]), tiny_settings(**changes))
+    ant, bee = found["ant"], found["bee"]
+    here, there = ant.peers["bee"].common, bee.peers["ant"].common
+    owners = [home.owner(Arm("federated", Plan(2, 20, alone=False)))[0] for home in (ant, bee)]
+    unshared = 0
+    for kind in KINDS:
+        shared = set(zip(here.ids(kind).tolist(), there.ids(kind).tolist(), strict=True))
+        vocabularies = [g.entities if kind == "entity" else g.relations for g in (ant.graph, bee.graph)]
+        alike = [(i, j) for i, x in enumerate(vocabularies[0]) for j, y in enumerate(vocabularies[1]) if x == y]
+        unshared += len(alike) - len(shared)
+        for i, j in alike:
+            rows = [owner.tables[kind][k].numpy() for owner, k in zip(owners, (i, j), strict=True)]
+            assert np.array_equal(*rows) == ((i, j) in shared)
+    assert unshared > 0
 
 
 def test_an_owner_goes_on_where_it_was_saved(tmp_path: Path) -> None:
