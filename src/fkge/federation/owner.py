@@ -218,8 +218,9 @@ class Owner:
                 brought = self._aggregate(gifts)
             self.ledger.rounds += 1
             self.ledger.pending += 1
-        until = plan.initial if initial else trainer.epoch + self.settings.epochs
-        until = min(until, plan.total)
+        # Slices end on the same epochs at every owner and in every life, so that tests do too.
+        begun = max(0, trainer.epoch - plan.initial) % self.settings.epochs
+        until = min(plan.initial if initial else trainer.epoch - begun + self.settings.epochs, plan.total)
         score, improved, backtracked = None, False, False
         with self._grafted(brought):
             while trainer.epoch < until:
