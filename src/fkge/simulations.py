@@ -20,6 +20,7 @@ Arms, all but the first with the same number of epochs and of tests:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,6 +150,20 @@ class Simulation:
         """
         if self.result is not None:
             return self.result
+        with self._alone():
+            return self._run(progress, stop)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the folder, so that nobody else runs it at the same time; a process that dies lets it go."""
+        with (self.folder / "lock").open("w") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.folder}: is being run by another process; wait for it, or stop it") from None
+            yield
+
+    def _run(self, progress: Progress, stop: Callable[[], bool] | None) -> dict[str, Any] | None:
         homes = self.homes
         pending = [arm for arm in self.arms if any(home.result(arm) is None for home in homes)]
         if pending:

@@ -125,3 +125,10 @@ def test_one_that_dies_after_its_result_is_written_is_no_loss(tmp_path: Path, mo
 
     monkeypatch.setitem(ENGINES, "in-process", DiesLate)
     assert create(tmp_path / "run", baselines=()).run() is not None
+
+
+def test_a_folder_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
+    simulation = Simulation.create(tmp_path / "run", tiny_federation(), tiny_settings(), engine="in-process")
+    with simulation._alone(), pytest.raises(RunError, match="another process"):
+        Simulation.open(tmp_path / "run").run()
+    assert simulation.run() is not None
