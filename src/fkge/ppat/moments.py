@@ -69,13 +69,14 @@ def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> n
     bound: npt.NDArray[np.float64] = 2 * lam**2 * orders * (orders + 1)
     if margin is None:
         return bound
-    q = (2 + lam * margin) / 4 * math.exp(-lam * margin)
+    log_q = math.log((2 + lam * margin) / 4) - lam * margin  # q itself may be too small for a float
     # The paper prints the second term without its condition. PATE's theorem 3 has it for q < 1/(1 + e^{2λ}) only,
     # which also keeps 1 − e^{2λ}q positive; beyond it nothing vouches for the term.
-    if q >= 1 / (1 + math.exp(2 * lam)):
+    if log_q >= -np.logaddexp(0, 2 * lam):
         return bound
-    stay = math.log1p(-q) + orders * (math.log1p(-q) - math.log1p(-math.exp(2 * lam) * q))
-    move = math.log(q) + 2 * lam * orders
+    q, grown = math.exp(log_q), math.exp(log_q + 2 * lam)
+    stay = math.log1p(-q) + orders * (math.log1p(-q) - math.log1p(-grown))
+    move = log_q + 2 * lam * orders
     return np.minimum(bound, np.logaddexp(stay, move))
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fkge.ppat import PaperMoments
@@ -63,6 +63,7 @@ def test_second_term_is_left_out_where_its_theorem_does_not_hold() -> None:
 votes = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), max_size=20)
 
 
+@example([(0, 249)], (0, 0), 3.0, 0.0625)  # q is below the smallest float
 @given(votes, st.tuples(st.integers(0, 300), st.integers(0, 300)), st.floats(0.001, 3), st.floats(1e-9, 0.1))
 def test_more_queries_never_cost_less_and_votes_never_more_than_the_bound(
     asked: list[tuple[int, int]], one_more: tuple[int, int], lam: float, delta: float
