@@ -39,6 +39,7 @@ from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
 ARMS = ("independent", "control", "permuted", "federated", "fede", "unified")
 CENTRAL = ("fede", "unified")
 COMPARED = ("mrr", "hits@10")
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class Simulation:
@@ -285,11 +286,13 @@ class _Drawn:
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}
         self._scores: dict[str, float] = {}
+        self._said = time.monotonic()
 
     @contextmanager
     def drawing(self, progress: Progress, name: str, epochs: int) -> Iterator[None]:
         """Draw `epochs` of work as one bar."""
         self._scores.clear()
+        self._epochs.clear()
         with progress.task(name, epochs, "epochs") as self._task:
             yield
         self._task = None
@@ -306,5 +309,10 @@ class _Drawn:
         self._epochs[str(arm), owner] = fields["epoch"]
         if fields.get("best") is not None:
             self._scores[owner] = fields["best"]
-        shown = {"mrr": float(np.mean(list(self._scores.values())))} if self._scores else {}
+        shown: dict[str, float | str] = {}
+        if self._scores:
+            shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}
         self._task.advance(max(0, done), **shown)
+        if shown and time.monotonic() - self._said > SECONDS_BETWEEN_LINES:  # a log gets a line every now and then
+            self._said = time.monotonic()
+            self._task.advance(0, epochs=sum(self._epochs.values()), **shown)
