@@ -312,7 +312,8 @@ class _Drawn:
         shown: dict[str, float | str] = {}
         if self._scores:
             shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}
-        self._task.advance(max(0, done), **shown)
+        if done > 0:
+            self._task.advance(done, **shown)
         if shown and time.monotonic() - self._said > SECONDS_BETWEEN_LINES:  # a log gets a line every now and then
             self._said = time.monotonic()
             self._task.advance(0, epochs=sum(self._epochs.values()), **shown)
