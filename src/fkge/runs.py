@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fkge.embed import (
@@ -32,7 +31,7 @@ from fkge.embed import (
 )
 from fkge.errors import RunError
 from fkge.evaluate import Known, evaluate, metrics, rank
-from fkge.graph import Graph, load_graph, save_graph
+from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.settings import TrainSettings
 from fkge.trace import SILENT, Progress, Trace, write_atomically
 
@@ -146,10 +145,7 @@ class Run:
         triples = self.graph.valid
         if len(triples) == 0 or self.settings.validate_every == 0:
             return None
-        most = self.settings.validation_triples
-        if 0 < most < len(triples):
-            chosen = np.random.default_rng(self.settings.seed).choice(len(triples), most, replace=False)
-            triples = triples[np.sort(chosen)]
+        triples = sample_triples(triples, self.settings.validation_triples, self.settings.seed)
         known = Known.of(self.graph)
         return lambda: metrics(rank(tables, triples, known=known, progress=progress))["mrr"]
 

@@ -147,12 +147,17 @@ def find_common(
 
 
 class _Side:
-    """Labels of one kind in one graph, and the training triples each stands in (a loop counts twice)."""
+    """Labels of one kind in one graph, and their degrees."""
 
     def __init__(self, graph: Graph, kind: Kind) -> None:
         self.labels = graph.entities if kind == "entity" else graph.relations
-        rows = graph.train[:, [HEAD, TAIL] if kind == "entity" else [RELATION]]
-        self.degrees = np.bincount(rows.reshape(-1), minlength=len(self.labels)).tolist()
+        self.degrees = degrees(graph, kind).tolist()
+
+
+def degrees(graph: Graph, kind: Kind) -> Ids:
+    """Training triples that each entity, or relation, stands in, (rows,); a loop counts twice."""
+    labels, columns = (graph.entities, [HEAD, TAIL]) if kind == "entity" else (graph.relations, [RELATION])
+    return np.bincount(graph.train[:, columns].reshape(-1), minlength=len(labels))
 
 
 def _resolve(a: _Side, b: _Side, links: Iterable[Link], a_first: bool) -> tuple[Ids, Dropped]:

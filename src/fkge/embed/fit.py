@@ -114,8 +114,7 @@ def fit(
             if trainer.epoch >= settings.epochs or exhausted:
                 break
             if settings.schedule == "linear":
-                done = trainer.epoch / max(1, settings.epochs - 1)
-                trainer.lr_scale = 1 - (1 - settings.decay) * done
+                trainer.fall_linearly(trainer.epoch, settings.epochs)
             loss = trainer.run_epoch(task, pause)
             if loss is None:
                 checkpoint()

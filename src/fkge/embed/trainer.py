@@ -118,6 +118,10 @@ class Trainer:
         """The learning rate now."""
         return self.settings.lr * self.lr_scale
 
+    def fall_linearly(self, done: int, epochs: int) -> None:
+        """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
+        self.lr_scale = 1 - (1 - self.settings.decay) * (done / max(1, epochs - 1))
+
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
         """Finish the current epoch.
 

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fkge.align import clusters, initial_vectors
+from fkge.align import clusters
 from fkge.align.links import KINDS
-from fkge.embed import Snapshot, Tables, Trainer, initial_bound, make_tables
+from fkge.embed import Snapshot, Tables, Trainer, make_tables
 from fkge.embed.models import Kind
 from fkge.engines.station import Note
 from fkge.errors import SettingsError
 from fkge.evaluate import Known, metrics, rank
 from fkge.federation.home import Home
-from fkge.federation.owner import Ledger, sample_triples, seed_of
-from fkge.graph import tidy
+from fkge.federation.owner import Ledger, begin_together, seed_of
+from fkge.graph import sample_triples, tidy
 from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
 
 
@@ -52,7 +52,7 @@ class _Seat:
 
     @classmethod
     def of(cls, home: Home, tables: Tables) -> _Seat:
-        decide = sample_triples(home.deciding(), home.settings.train, home.seed)
+        decide = sample_triples(home.deciding(), home.settings.train.validation_triples, home.seed)
         return cls(home, tables, decide, Known.of(home.graph), Ledger())
 
     def test(self, epoch: int, arm: str, note: Note) -> bool:
@@ -89,23 +89,10 @@ def _global_ids(homes: Sequence[Home], kind: Kind) -> tuple[dict[str, Tensor], i
     return {name: torch.from_numpy(i) for name, i in ids.items()}, count
 
 
-def _begin(tables: Tables, home: Home, rows: dict[Kind, Tensor] | None = None) -> None:
-    """Rows begin where those of owners that start together do."""
-    for number, kind in enumerate(KINDS):
-        spec = tables.spec(kind)
-        if spec.init == "uniform":
-            half = initial_bound(home.settings.train) if spec.bound is None else spec.bound
-            vectors = torch.from_numpy(initial_vectors(home.tokens[kind], spec.width, half, 2 * home.seed + number))
-            if rows is None:
-                tables[kind].copy_(vectors)
-            else:
-                tables[kind][rows[kind]] = vectors.to(tables.device)
-
-
 def _schedule(trainer: Trainer, total: int) -> None:
     """The learning rate of the next epoch, where it falls by the clock; where it falls by tests, those see to it."""
     if trainer.settings.schedule == "linear":
-        trainer.lr_scale = 1 - (1 - trainer.settings.decay) * trainer.epoch / max(1, total - 1)
+        trainer.fall_linearly(trainer.epoch, total)
 
 
 def _stale(trainer: Trainer) -> None:
@@ -129,7 +116,7 @@ def _fede(arm: str, homes: Sequence[Home], note: Note) -> None:
     for home in homes:
         train = settings.train.model_copy(update={"seed": seed_of(home.seed, home.name, "train")})
         tables = make_tables(train, len(home.graph.entities), len(home.graph.relations))
-        _begin(tables, home)
+        begin_together(tables, home.tokens, train, home.seed)
         seats.append(_Seat.of(home, tables))
         trainers.append(Trainer(tables, home.graph.train, train))
     shared = {kind: _global_ids(homes, kind) for kind in KINDS}
@@ -178,7 +165,7 @@ def _unified(arm: str, homes: Sequence[Home], note: Note) -> None:
     seats = []
     for home in homes:
         rows: dict[Kind, Tensor] = {kind: ids[kind][0][home.name] for kind in KINDS}
-        _begin(tables, home, rows)
+        begin_together(tables, home.tokens, train, home.seed, rows)
         own = make_tables(train, len(home.graph.entities), len(home.graph.relations))
         seats.append(_Seat.of(home, own))
     trainer = Trainer(tables, merged, train)

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fkge.engines.station import Note, Station
@@ -115,7 +116,7 @@ class _Run:
             self._stations[name] = Station(owner, protocol, self._poster(name), self._noter(name))
             self._trained[name] = trained
         for name, when in losses.items():
-            self._at(when, lambda name=name: self._lose(name))  # type: ignore[misc]
+            self._at(when, partial(self._lose, name))
 
     def go(self, stop: Callable[[], bool] | None) -> bool:
         self._stop = stop
@@ -124,7 +125,7 @@ class _Run:
                 if other in station.owner.peers:
                     station.handle(Lost(other))
             if name in self._late:
-                self._at(self._late[name], lambda name=name: self._join(name))  # type: ignore[misc]
+                self._at(self._late[name], partial(self._join, name))
             else:
                 station.begin(self._trained[name])
                 self._look_after(name)

@@ -167,12 +167,13 @@ class Processes:
 
     def _listen(self, watch: _Watch, idle: bool = False) -> bool:
         """Take in what owners have to say. False once none of them is at work any more."""
-        lines = {self._lines[name]: name for name in self._workers if name not in watch.deaf}
-        for line in wait(list(lines), timeout=0.2):
-            name = lines[line]  # type: ignore[index]
+        lines: dict[Any, str] = {self._lines[name]: name for name in self._workers if name not in watch.deaf}
+        ready: list[Any] = wait(list(lines), timeout=0.2)
+        for line in ready:
+            name = lines[line]
             try:
-                while line.poll():  # type: ignore[union-attr]
-                    self._hear(watch, name, json.loads(line.recv_bytes()))  # type: ignore[union-attr]
+                while line.poll():
+                    self._hear(watch, name, json.loads(line.recv_bytes()))
             except (EOFError, OSError):
                 self._workers[name].join(timeout=5)
                 watch.deaf.add(name)
@@ -434,14 +435,15 @@ class _Worker:
         """Take in what has come, from peers and from above. Called within training too, so that nobody waits for it."""
         station = self._station
         assert station is not None
-        lines = {line.connection: name for name, line in self._lines.items() if name not in self._dead}
-        for ready in wait([*lines, self._control], timeout):
+        lines: dict[Any, str] = {line.connection: name for name, line in self._lines.items() if name not in self._dead}
+        waiting: list[Any] = wait([*lines, self._control], timeout)
+        for ready in waiting:
             if ready is self._control:
                 self._obey()
                 continue
-            peer = lines[ready]  # type: ignore[index]
+            peer = lines[ready]
             try:
-                data = ready.recv_bytes()  # type: ignore[union-attr]
+                data = ready.recv_bytes()
             except (EOFError, OSError):
                 self._dead.add(peer)
                 if peer in station.owner.peers:

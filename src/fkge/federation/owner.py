@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fkge.align import Common, Tokens, initial_vectors
-from fkge.align.links import KINDS
+from fkge.align.links import KINDS, degrees
 from fkge.embed import Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
 from fkge.embed.models import Kind
 from fkge.errors import RunError
@@ -28,7 +28,7 @@ from fkge.evaluate import Known, metrics, rank
 from fkge.federation.aggregate import MIXES, Part, given, weighted_mean
 from fkge.federation.exchange import SLOTS, ClientRole, Gift, HostRole, Offer, aligned, client_role, host_role
 from fkge.federation.settings import FederationSettings, Translate
-from fkge.graph import Graph
+from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
 from fkge.settings import TrainSettings
 
@@ -168,28 +168,18 @@ class Owner:
         self.tables: Tables = make_tables(self.train_settings, len(graph.entities), len(graph.relations))
         self.frame = name
         if tokens is not None and settings.start == "together":
-            self._start_together(tokens, seed)
+            begin_together(self.tables, tokens, self.train_settings, seed)
+            self.frame = TOGETHER
         self.trainer = Trainer(self.tables, graph.train, self.train_settings)
         self.peers = {peer: known for peer, known in self.peers.items() if self._deals_with(peer)}
         self._secret = secret
         self._known = Known.of(graph)
-        self._decide = sample_triples(graph.valid if decide is None else decide, self.train_settings, seed)
+        deciding = graph.valid if decide is None else decide
+        self._decide = sample_triples(deciding, self.train_settings.validation_triples, seed)
         self._support = _support(graph)
         self._best: Snapshot | None = None
         self._best_frame = self.frame
         self._untested = 0
-
-    def _start_together(self, tokens: Tokens, seed: int) -> None:
-        """Every row begins at a vector given by its token, so that rows with one token begin alike at all owners."""
-        bound = initial_bound(self.train_settings)
-        for number, kind in enumerate(KINDS):
-            spec = self.tables.spec(kind)
-            if spec.init != "uniform":
-                continue  # phases of RotatE: each owner's own, brought together by the first exchange
-            half = bound if spec.bound is None else spec.bound
-            rows = initial_vectors(tokens[kind], spec.width, half, 2 * seed + number)
-            self.tables[kind].copy_(torch.from_numpy(rows))
-        self.frame = TOGETHER
 
     # -- training ------------------------------------------------------------------------------------
 
@@ -255,7 +245,8 @@ class Owner:
         """One epoch, or the rest of one. Whether `pause` said to leave."""
         trainer = self.trainer
         if self.train_settings.schedule == "linear":
-            trainer.lr_scale = self._linear(trainer.epoch)
+            first, last = self._phase(trainer.epoch)
+            trainer.fall_linearly(trainer.epoch - first, last - first)
 
         def between() -> bool:
             # An epoch with virtual triples in it cannot be left half-way: they will not be there to go on with.
@@ -266,12 +257,11 @@ class Owner:
         self.ledger.epochs = trainer.epoch
         return not whole or (pause is not None and pause())
 
-    def _linear(self, epoch: int) -> float:
-        """The learning rate falls from `lr` to `decay` · lr over each phase of the plan."""
-        first, last = (0, self.plan.total)
-        if self.plan.alone:
-            first, last = (0, self.plan.initial) if epoch < self.plan.initial else (self.plan.initial, self.plan.total)
-        return 1 - (1 - self.train_settings.decay) * (epoch - first) / max(1, last - first - 1)
+    def _phase(self, epoch: int) -> tuple[int, int]:
+        """The epochs, from and to, over which the learning rate falls: a lone first training is a phase of its own."""
+        if not self.plan.alone:
+            return 0, self.plan.total
+        return (0, self.plan.initial) if epoch < self.plan.initial else (self.plan.initial, self.plan.total)
 
     def _due(self, until: int) -> bool:
         every = self.settings.test_every * self.settings.epochs
@@ -590,27 +580,33 @@ def _frame(gift: Gift) -> str:
     return gift.frame
 
 
+def begin_together(
+    tables: Tables, tokens: Tokens, settings: TrainSettings, seed: int, rows: Mapping[Kind, Tensor] | None = None
+) -> None:
+    """Every row begins at a vector given by its token, so that rows with one token begin alike wherever they are.
+
+    Args:
+        rows: where the tokens' rows stand in `tables`, by kind; in the same order if None.
+    """
+    for number, kind in enumerate(KINDS):
+        spec = tables.spec(kind)
+        if spec.init != "uniform":
+            continue  # phases of RotatE: each owner's own, brought together by the first exchange
+        half = initial_bound(settings) if spec.bound is None else spec.bound
+        vectors = torch.from_numpy(initial_vectors(tokens[kind], spec.width, half, 2 * seed + number))
+        place = slice(None) if rows is None else rows[kind].to(tables.device)
+        tables[kind][place] = vectors.to(tables.device, tables.dtype)
+
+
 def seed_of(*parts: object) -> int:
     """A seed below 2⁶³ that follows from all parts."""
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def sample_triples(triples: Triples, settings: TrainSettings, seed: int) -> Triples:
-    """The validation triples that are ranked at each test: the same ones for a seed, in every arm."""
-    most = settings.validation_triples
-    if 0 < most < len(triples):
-        chosen = np.random.default_rng(seed).choice(len(triples), most, replace=False)
-        triples = triples[np.sort(chosen)]
-    return triples
-
-
 def _support(graph: Graph) -> dict[Kind, Tensor]:
     """log(1 + training triples) of each row: what a mean weighs it by."""
-    ends = np.bincount(graph.train[:, [HEAD, TAIL]].reshape(-1), minlength=len(graph.entities))
-    middles = np.bincount(graph.train[:, RELATION], minlength=len(graph.relations))
-    counts: dict[Kind, npt.NDArray[np.int64]] = {"entity": ends, "relation": middles}
-    return {kind: torch.from_numpy(np.log1p(count).astype(np.float32)) for kind, count in counts.items()}
+    return {kind: torch.from_numpy(np.log1p(degrees(graph, kind)).astype(np.float32)) for kind in KINDS}
 
 
 def _places(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from fkge.graph.graph import Triples as Triples
 from fkge.graph.graph import Vocabulary as Vocabulary
 from fkge.graph.graph import tidy as tidy
 from fkge.graph.readers import read_graph as read_graph
+from fkge.graph.split import sample_triples as sample_triples
 from fkge.graph.split import split_triples as split_triples
 from fkge.graph.store import load_graph as load_graph
 from fkge.graph.store import save_graph as save_graph

@@ -88,3 +88,11 @@ def _sizes(n: int, free: int, fractions: tuple[float, float, float]) -> tuple[in
         valid = math.floor(free * valid / (valid + test) + 0.5)
         test = free - valid
     return valid, test
+
+
+def sample_triples(triples: Triples, most: int, seed: int) -> Triples:
+    """At most `most` of the triples (0: all), in their order: the same ones for a seed."""
+    if not 0 < most < len(triples):
+        return triples
+    chosen = np.random.default_rng(seed).choice(len(triples), most, replace=False)
+    return triples[np.sort(chosen)]

@@ -101,4 +101,4 @@ def test_public_surface() -> None:
     }
     public = {name for name in vars(fkge.graph) if not name.startswith("_")} - modules
     types = {"Graph", "Vocabulary", "Triples", "HEAD", "RELATION", "TAIL"}
-    assert public == types | {"tidy", "read_graph", "split_triples", "save_graph", "load_graph"}
+    assert public == types | {"tidy", "read_graph", "sample_triples", "split_triples", "save_graph", "load_graph"}
