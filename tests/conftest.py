@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fkge.align import find_common, same_labels
 from fkge.embed import load_tensors
-from fkge.federation import Federation, FederationSettings, Home, Member
+from fkge.federation import Federation, FederationSettings, Home, Links, Member
 from fkge.graph import Graph, Vocabulary, tidy
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -99,13 +98,8 @@ def tiny_federation(
         )
         for i, name in enumerate(owners)
     }  # fmt: skip
-    pairs = {
-        (a, b): find_common(members[a].graph, members[b].graph, *same_labels(members[a].graph, members[b].graph))
-        for a in owners
-        for b in owners
-        if a < b
-    }
-    return Federation("circle", members, pairs)
+    links = {(a, b): Links(same=True) for a in owners for b in owners if a < b}
+    return Federation("circle", members, links)
 
 
 def tiny_settings(**changes: Any) -> FederationSettings:

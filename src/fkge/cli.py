@@ -211,6 +211,16 @@ def simulate(
     decide: Annotated[str | None, typer.Option(help="Validation triples that decide: all, or strict.")] = None,
     share: Annotated[str | None, typer.Option(help="both, entities or relations.")] = None,
     ratio: Annotated[float | None, typer.Option(help="Part of the aligned pairs to use, 0.2 … 1.0.")] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(help="none, paper (the game's votes are noised and paid for) or dp (DP-SGD of what is shared)."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε that may be spent in a lifetime (--privacy).")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of that (ε, δ).", show_default="1e-5")] = None,
+    confidential: Annotated[
+        float | None,
+        typer.Option(help="For experiments: the share of every owner's triples that its policy keeps, 0 … 1."),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(help="processes: one per owner; in-process: one clock, repeatable.", show_default="processes"),
@@ -218,7 +228,8 @@ def simulate(
     baselines: Annotated[
         str | None,
         typer.Option(
-            help="Further arms: independent, control, permuted, unified, fede; comma between.", show_default="control"
+            help="Further arms: independent, control, permuted, random, unified, fede; comma between.",
+            show_default="control",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; see recipes/federations.")] = None,
@@ -236,7 +247,10 @@ def simulate(
 
     with _drawing(quiet) as progress:
         if resume is not None:
-            others = (federation, translate, start, decide, share, ratio, engine, baselines, config, set_, seed)
+            others = (
+                federation, translate, start, decide, share, ratio, privacy, epsilon, delta, confidential, engine,
+                baselines, config, set_, seed,
+            )  # fmt: skip
             if any(value is not None for value in others):
                 raise FkgeError("--resume goes on with what its folder says; leave FEDERATION and settings out")
             simulation, out = Simulation.open(resume), resume
@@ -244,9 +258,15 @@ def simulate(
             if federation is None:
                 raise FkgeError("which federation? fkge simulate FEDERATION --out RUN (or --resume RUN)")
             given = {"translate": translate, "start": start, "decide": decide, "share": share, "ratio": ratio}
-            settings = FederationSettings.load(config, set_ or (), **given)
+            if privacy == "paper" and translate is None:
+                given["translate"] = "ppat"
+            words = {"mode": privacy, "epsilon": epsilon, "delta": delta}
+            overrides = [f"privacy.{key}={value}" for key, value in words.items() if value is not None]
+            settings = FederationSettings.load(config, [*(set_ or ()), *overrides], **given)
             Simulation.check_free(out)
             read = read_federation(federation, progress)
+            if confidential is not None:
+                read = read.keeping(confidential, seed or 0)
             for name, member in read.members.items():
                 shared = {peer: len(common) for peer, common in read.common(name).items()}
                 progress.say(
@@ -254,7 +274,13 @@ def simulate(
                 )
             names = [name.strip() for name in ("control" if baselines is None else baselines).split(",")]
             simulation = Simulation.create(
-                out, read, settings, baselines=filter(None, names), engine=engine or "processes", seed=seed or 0
+                out,
+                read,
+                settings,
+                baselines=filter(None, names),
+                engine=engine or "processes",
+                seed=seed or 0,
+                progress=progress,
             )
         with _interruptible(progress) as stop:
             result = simulation.run(progress=progress, stop=stop)

@@ -6,6 +6,10 @@
     ├── RunError              a run folder is missing, foreign, or damaged
     ├── PeerError             what a peer sent cannot be used
     ├── EngineError           an owner's process died or failed
+    ├── PrivacyError          what may leave, and at what price, is not settled: so it does not leave
+    │   ├── BudgetError       a release would cost more than the owner allowed
+    │   ├── AlreadyLeft       a release went out before; to draw its noise anew would be another one
+    │   └── LedgerError       a privacy ledger is missing, foreign, altered or rolled back
     └── UnknownLabelError     an entity, relation or model name that is not there
 
 Anything else that escapes is a bug.
@@ -48,6 +52,22 @@ class PeerError(FkgeError):
 
 class EngineError(FkgeError):
     """An owner's process died or failed; what the others did is kept."""
+
+
+class PrivacyError(FkgeError):
+    """What may leave, and at what price, is not settled. Whoever raises it has let nothing out."""
+
+
+class BudgetError(PrivacyError):
+    """A release would cost more than the owner allowed; says what would fit. Nothing was written."""
+
+
+class AlreadyLeft(PrivacyError):
+    """A release went out before under this key; to draw its noise anew would be a second release."""
+
+
+class LedgerError(PrivacyError):
+    """A privacy ledger is missing, foreign, altered or rolled back, or was asked for what it never heard of."""
 
 
 class UnknownLabelError(FkgeError):

@@ -13,9 +13,13 @@ Arms, all but the first with the same number of epochs and of tests:
   independent   a lone owner's first training, `initial_epochs` long
   control       the lone owner, for as many epochs as the others get
   permuted      everything as in `federated`, but aligned rows are mixed up: what it earns is no transfer
+  random        everything as in `federated`, but owners send random vectors
   federated     the federation
   fede          a server averages shared vectors (needs owners that train alike)
   unified       one graph made of all (needs that, and everybody's data)
+
+Where owners have two tracks (a sharing policy, or differential privacy), those that deal with others federate with what
+they share and end with a private track; control trains on all it knows for as many epochs as both together.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +38,10 @@ import numpy as np
 from fkge.engines import ENGINES, Engine, run_central
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluate import paired_bootstrap
-from fkge.federation import PARTS, Arm, Federation, FederationSettings, Home, Plan, load_ranks, make_homes
+from fkge.federation import PARTS, Arm, Federation, FederationSettings, Home, Plan, federation_of, load_ranks, make_homes
 from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
 
-ARMS = ("independent", "control", "permuted", "federated", "fede", "unified")
+ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
 CENTRAL = ("fede", "unified")
 COMPARED = ("mrr", "hits@10")
 SECONDS_BETWEEN_LINES = 10.0
@@ -64,6 +69,7 @@ class Simulation:
         baselines: Iterable[str] = ("control",),
         engine: str = "processes",
         seed: int = 0,
+        progress: Progress = SILENT,
     ) -> Simulation:
         """A new simulation in `folder`, which must not hold anything yet."""
         cls.check_free(folder)
@@ -71,11 +77,16 @@ class Simulation:
         if engine not in ENGINES:
             raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
         cls._check_alike(arms, federation, settings)
-        make_homes(folder, federation, settings, seed)
+        two_tracks = settings.privacy.mode == "dp" or any(m.policy for m in federation.members.values())
+        if two_tracks and (central := [arm for arm in arms if arm in CENTRAL]):
+            raise SettingsError(
+                f"{', '.join(central)}: a server there sees all; leave it out where owners do not share all"
+            )
+        make_homes(folder, federation, settings, seed, progress)
         write_atomically(folder / "settings.toml", settings.to_toml().encode())
         about = {
             "federation": federation.name, "owners": list(federation.members), "arms": arms, "engine": engine,
-            "seed": seed,
+            "seed": seed, "two_tracks": two_tracks,
         }  # fmt: skip
         # Written last: a folder with it is a whole simulation.
         write_atomically(folder / "simulation.json", (json.dumps(about, indent=2) + "\n").encode())
@@ -127,13 +138,24 @@ class Simulation:
         """The owners' homes."""
         return [Home.open(self.folder / "owners" / name) for name in self.about["owners"]]
 
+    @property
+    def federation(self) -> Federation:
+        """What the simulation was made of."""
+        return federation_of(self.folder, self.about["owners"])
+
     def arm(self, name: str) -> Arm:
         """What an arm is, to each owner."""
-        s = self.settings
+        s, two_tracks = self.settings, self.about["two_tracks"]
         if name == "independent":
             return Arm(name, Plan(s.initial_epochs, s.initial_epochs, alone=True), peers=False)
-        begin = "independent" if s.start == "alone" else None
-        return Arm(name, Plan.of(s), peers=name != "control", permuted=name == "permuted", begin_with=begin)
+        plan = Plan.of(s)
+        if name == "control":
+            plan = replace(plan, total=plan.total + (s.private.total if two_tracks else 0))
+        # A shared track has a first training of its own: what a lone owner begins with knows too much.
+        begin = "independent" if s.start == "alone" and not (two_tracks and name != "control") else None
+        return Arm(
+            name, plan, peers=name != "control", permuted=name == "permuted", random=name == "random", begin_with=begin
+        )
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -198,7 +220,8 @@ class Simulation:
         arm = self.arm(name)
         self.trace.write("arm", arm=name, time=round(time.time(), 1))
         started = time.monotonic()
-        with drawn.drawing(progress, name, arm.plan.total * len(homes)):
+        private = self.settings.private.total if self.about["two_tracks"] and arm.peers else 0
+        with drawn.drawing(progress, name, (arm.plan.total + private) * len(homes)):
             whole = engine.run(arm, stop)
         if stop is not None and stop():
             return False
@@ -232,7 +255,9 @@ class Simulation:
         result = {
             **{key: self.about[key] for key in ("federation", "engine", "seed")},
             "start": self.settings.start, "translate": self.settings.translate, "decide": self.settings.decide,
-            "epochs": self.settings.total_epochs, "seconds": self._seconds(),
+            "epochs": self.settings.total_epochs, "privacy": self.settings.privacy.model_dump(),
+            "private_epochs": self.settings.private.total if self.about["two_tracks"] else 0,
+            "seconds": self._seconds(),
             "mean": {arm: self._mean(owners, arm) for arm in self.arms}, "owners": owners,
         }  # fmt: skip
         write_atomically(self.folder / "results.json", (json.dumps(result, indent=2) + "\n").encode())

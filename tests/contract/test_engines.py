@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from tests.conftest import OWNERS, Notes, kept, tiny_federation, tiny_settings
 
-from fkge.align import Common
 from fkge.embed import load_model
 from fkge.engines import ENGINES, run_central
-from fkge.federation import Federation, load_ranks
+from fkge.federation import Federation, Links, load_ranks
 from fkge.simulations import Simulation
 from fkge.trace import Trace
 
@@ -124,8 +123,8 @@ def test_owners_that_start_alone_begin_where_the_lone_one_ended(engine: str, tmp
 def test_a_game_without_noise_for_those_who_share_enough(engine: str, tmp_path: Path) -> None:
     """Pairs with fewer rows than teachers have no game; without noise there is no ε, and no Infinity in JSON."""
     made = tiny_federation()
-    few = {("ant", "cat"): tuple(Common(side.entities[:1], side.relations[:0]) for side in made.pairs["ant", "cat"])}
-    federation = replace(made, pairs={**made.pairs, **few})
+    shared = made.members["ant"].graph.entities[int(made.pairs["ant", "cat"][0].entities[0])]
+    federation = replace(made, links={**made.links, ("ant", "cat"): Links(((shared, shared),))})
     got = ran(tmp_path, engine, ["federated"], federation, translate="ppat", exchanges=2, ppat={"lam": 0.0})
     hosted = {name: set(result["handshakes"]) for name, result in got.results["federated"].items()}
     assert hosted == {"ant": {"bee"}, "bee": {"ant", "cat"}, "cat": {"bee"}}
@@ -168,7 +167,7 @@ def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None
         for epochs in (14, 28):  # the same engine again, with a halted run's messages still in its pipes
             assert running.run(arm, lambda epochs=epochs: enough(notes, epochs)) is False
             now = {home.name: kept(home, "federated") for home in made.homes}
-            assert all(now[name]["ledger"]["epochs"] > last[name]["ledger"]["epochs"] for name in last)
+            assert all(now[name]["activity"]["epochs"] > last[name]["activity"]["epochs"] for name in last)
             last = now
         assert all(home.result("federated") is None for home in made.homes)
         finishing = True
@@ -177,7 +176,7 @@ def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None
     for home in made.homes:
         result, again = home.result(arm.name), then.of("work", owner=home.name)
         assert result is not None
-        before = last[home.name]["ledger"]
+        before = last[home.name]["activity"]
         assert again[0]["epoch"] == min(before["epochs"] + 2, made.settings.total_epochs)  # no epoch is done twice
         assert result["epochs"] == again[-1]["epoch"] == made.settings.total_epochs
         assert result["best_score"] >= before["best_score"]

@@ -1,6 +1,12 @@
 """Who shares what, and how two vector spaces are brought together locally."""
 
 from fkge.align.clusters import clusters as clusters
+from fkge.align.keys import NORMALISATION as NORMALISATION
+from fkge.align.keys import Keys as Keys
+from fkge.align.keys import label_keys as label_keys
+from fkge.align.keys import normalise as normalise
+from fkge.align.keys import owner_keys as owner_keys
+from fkge.align.keys import private_common as private_common
 from fkge.align.links import Common as Common
 from fkge.align.links import Dropped as Dropped
 from fkge.align.links import Kind as Kind
@@ -14,6 +20,11 @@ from fkge.align.overlap import held_through_chains as held_through_chains
 from fkge.align.overlap import translation as translation
 from fkge.align.procrustes import procrustes as procrustes
 from fkge.align.procrustes import random_rotation as random_rotation
+from fkge.align.psi import OverlapError as OverlapError
+from fkge.align.psi import PsiClient as PsiClient
+from fkge.align.psi import PsiHost as PsiHost
+from fkge.align.psi import PsiSettings as PsiSettings
 from fkge.align.tokens import Tokens as Tokens
 from fkge.align.tokens import initial_vectors as initial_vectors
 from fkge.align.tokens import settle as settle
+from fkge.align.turnstile import Turnstile as Turnstile

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fkge.embed.models import Kind as Kind
 from fkge.errors import GraphError, SettingsError
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Vocabulary
 from fkge.graph.source import opened
 from fkge.trace import SILENT, Progress
 
@@ -31,7 +31,7 @@ class Dropped:
 
     Attributes:
         unknown: an end is a label that its graph does not have.
-        rivals: an end was taken by a better link (see `find_common`).
+        rivals: an end was taken by another link (see `one_to_one`).
     """
 
     unknown: int = 0
@@ -121,16 +121,8 @@ def find_common(
 ) -> tuple[Common, Common]:
     """The two sides of the alignment that links between labels give.
 
-    Links that name a label its graph does not have are dropped. Where several links meet in one label, they are
-    taken in this order, and each is kept if neither of its ends is taken yet:
-
-    1. the larger the smaller of its two degrees (training triples that a label stands in): what a row can pass on
-       is limited by the end that has learned less;
-    2. the larger the other degree;
-    3. by the two labels, smaller one first.
-
-    So the pairs do not depend on the order of the links, nor on which graph comes first. They are numbered by their
-    labels, smaller one first; both owners number them alike.
+    Links that name a label its graph does not have are dropped. Of links that meet in one label, `one_to_one` keeps
+    some, by the labels alone. So the pairs follow from the links and the labels, and tell nothing about triples.
 
     Args:
         a, b: the graphs.
@@ -139,19 +131,30 @@ def find_common(
     Returns:
         The side of `a` and the side of `b`. `Common.dropped` counts what was left out.
     """
-    a_first = a.fingerprint <= b.fingerprint
-    entities, entities_lost = _resolve(_Side(a, "entity"), _Side(b, "entity"), entity_links, a_first)
-    relations, relations_lost = _resolve(_Side(a, "relation"), _Side(b, "relation"), relation_links, a_first)
+    entities, entities_lost = _resolve(a.entities, b.entities, entity_links)
+    relations, relations_lost = _resolve(a.relations, b.relations, relation_links)
     lost = Dropped(entities_lost.unknown + relations_lost.unknown, entities_lost.rivals + relations_lost.rivals)
     return Common(entities[:, 0], relations[:, 0], lost), Common(entities[:, 1], relations[:, 1], lost)
 
 
-class _Side:
-    """Labels of one kind in one graph, and their degrees."""
+def one_to_one(links: Iterable[Link]) -> list[Link]:
+    """Links that share no end: each is kept if neither of its ends is taken yet, in the order of their labels.
 
-    def __init__(self, graph: Graph, kind: Kind) -> None:
-        self.labels = graph.entities if kind == "entity" else graph.relations
-        self.degrees = degrees(graph, kind).tolist()
+    That is by the smaller of a link's two labels, then by the larger, so it depends neither on the order of the links
+    nor on which side comes first. Mirror images, (x, y) and (y, x), tie and share no end: both are kept or dropped on
+    their own account, and the one with the smaller label in front comes first. So owners that number pairs by their
+    place in this list have to agree on whose labels stand in front.
+
+    Triples have no say. A rule that asks how often a label occurs would keep better links, and tell the partner
+    something about the triples it occurs in.
+    """
+    kept, left, right = [], set[str](), set[str]()
+    for x, y in sorted(set(links), key=lambda link: (*sorted(link), link[0])):
+        if x not in left and y not in right:
+            left.add(x)
+            right.add(y)
+            kept.append((x, y))
+    return kept
 
 
 def degrees(graph: Graph, kind: Kind) -> Ids:
@@ -160,27 +163,11 @@ def degrees(graph: Graph, kind: Kind) -> Ids:
     return np.bincount(graph.train[:, columns].reshape(-1), minlength=len(labels))
 
 
-def _resolve(a: _Side, b: _Side, links: Iterable[Link], a_first: bool) -> tuple[Ids, Dropped]:
+def _resolve(a: Vocabulary, b: Vocabulary, links: Iterable[Link]) -> tuple[Ids, Dropped]:
     """Ids (n, 2) of the links kept, in the order agreed on."""
     distinct = set(links)
-    known = [(a.labels.id(x), b.labels.id(y)) for x, y in distinct if x in a.labels and y in b.labels]
-
-    def names(pair: tuple[int, int]) -> list[str]:
-        return sorted((a.labels[pair[0]], b.labels[pair[1]]))
-
-    def strength(pair: tuple[int, int]) -> tuple[int, int]:
-        low, high = sorted((a.degrees[pair[0]], b.degrees[pair[1]]))
-        return -low, -high
-
-    # Two links that tie in all of this are mirror images, (x, y) and (y, x). They share no end, so either may come
-    # first here; they are numbered, below, as the owner whose graph has the smaller fingerprint sorts them.
-    kept, taken_a, taken_b = [], set[int](), set[int]()
-    for i, j in sorted(known, key=lambda pair: (strength(pair), names(pair))):
-        if i not in taken_a and j not in taken_b:
-            taken_a.add(i)
-            taken_b.add(j)
-            kept.append((i, j))
-    kept.sort(key=lambda pair: (names(pair), pair[0] if a_first else pair[1]))
+    known = [(x, y) for x, y in distinct if x in a and y in b]
+    kept = [(a.id(x), b.id(y)) for x, y in one_to_one(known)]
     return np.array(kept, np.int64).reshape(-1, 2), Dropped(len(distinct) - len(known), len(known) - len(kept))
 
 

@@ -1,19 +1,18 @@
 """Starting together: owners that align before training begin aligned rows from the same vectors, without a server.
 
-Every row gets a token, at first a hash of its own label under a salt. Each pair of owners exchanges the tokens of its
+Every row gets a token, at first 64 random bits that its owner draws. Each pair of owners exchanges the tokens of its
 common rows and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any
-chain of owners, carry one token, and a row's first vector is a function of (seed, token). With a salt of its own for
-each owner, links alone make rows begin alike. Under one salt rows that are not linked but have the same label do too:
-their tokens were equal from the first.
+chain of owners, carry one token, and a row's first vector is a function of (seed, token). Links alone make rows begin
+alike; labels have no part in it.
 
 What this tells a peer, beyond which rows it shares with the sender:
 
-- A token that neither of the two labels gives says that some third owner has the thing too, and the round it came in
-  says how many hands away. It does not say who, by itself.
-- It is a hash of that owner's label under a salt that is no secret, so whoever can list candidate labels can find the
-  label; and, where the salt names the owner, who that is. Owners whose labels are secret must not take part under
-  their labels.
+- A token that neither of the two drew says that some third owner has the thing too, and the round it came in says
+  how many hands away. It does not say who: by itself a token names neither an owner nor a label. But one token seen
+  from two sides is one thing, so owners that compare notes can follow it.
 - Two common rows that come to carry one token are linked somewhere else, though not between these two.
+- Nothing about labels: no dictionary fits random bits. Only the owner's secret seed leads from a token back to the
+  number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known).
 
 Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
 chose, or all from one; the harm ends with training. It learns nothing by it.
@@ -22,7 +21,7 @@ chose, or all from one; the harm ends with training. It learns nothing by it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -36,25 +35,30 @@ TokenArray: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Tokens:
-    """The tokens of one owner's rows.
+    """The tokens of one owner's rows, drawn (`draw`) or as they were kept (`restore`)."""
 
-    Args:
-        graph: whose labels give the first tokens.
-        salt: whose federation this is, and which owner; under another one the same label has another token.
-    """
+    def __init__(self, tokens: Mapping[Kind, TokenArray]) -> None:
+        self._tokens = {kind: np.array(tokens[kind], np.uint64) for kind in KINDS}
 
-    def __init__(self, graph: Graph, salt: str) -> None:
-        self._tokens: dict[Kind, TokenArray] = {
-            "entity": _hashes(graph.entities, "entity", salt),
-            "relation": _hashes(graph.relations, "relation", salt),
-        }
+    @classmethod
+    def draw(cls, rows: Graph | Mapping[Kind, int], seed: int) -> Tokens:
+        """New tokens: that of row i follows from (seed, kind, i) alone, so more rows leave the first ones as they are.
+
+        Args:
+            rows: the owner's graph, or how many rows it has of each kind.
+            seed: below 2⁶⁴, the owner's secret and its own: 64 random bits, drawn once and kept. Owners that drew under
+                one seed would begin alike row by row.
+        """
+        if not 0 <= seed < 2**64:
+            raise SettingsError(f"seed is {seed}; it must be at least 0 and below 2⁶⁴")
+        if isinstance(rows, Graph):
+            rows = {"entity": len(rows.entities), "relation": len(rows.relations)}
+        return cls({kind: _drawn(seed, kind, rows[kind]) for kind in KINDS})
 
     @classmethod
     def restore(cls, tokens: Mapping[Kind, TokenArray]) -> Tokens:
         """Tokens that were kept, by kind, as `__getitem__` gave them."""
-        out = cls.__new__(cls)
-        out._tokens = {kind: np.array(tokens[kind], np.uint64) for kind in KINDS}
-        return out
+        return cls(tokens)
 
     def __getitem__(self, kind: Kind) -> TokenArray:
         """(rows,) the tokens of every row of a kind; read-only."""
@@ -97,15 +101,14 @@ def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     return rounds
 
 
-def _hashes(labels: Iterable[str], kind: Kind, salt: str) -> TokenArray:
-    key = hashlib.sha256(salt.encode()).digest()
-    start = hashlib.blake2b(digest_size=8, key=key, person=kind.encode())
-    out = bytearray()
-    for label in labels:
-        one = start.copy()
-        one.update(label.encode())
-        out += one.digest()
-    return np.frombuffer(bytes(out), "<u8").astype(np.uint64)
+_DOMAIN = int.from_bytes(b"tokens", "little") << 8
+"""Keeps these bits apart from others that the library draws by Philox under the same seed."""
+
+
+def _drawn(seed: int, kind: Kind, rows: int) -> TokenArray:
+    """Raw bits, which every version of numpy draws alike."""
+    key = np.array([seed, _DOMAIN + KINDS.index(kind)], np.uint64)
+    return np.asarray(np.random.Philox(key=key).random_raw(rows), np.uint64).reshape(-1)
 
 
 _STEP, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

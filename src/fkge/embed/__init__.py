@@ -6,6 +6,8 @@ from fkge.embed.checkpoint import load_tensors as load_tensors
 from fkge.embed.checkpoint import save_checkpoint as save_checkpoint
 from fkge.embed.checkpoint import save_model as save_model
 from fkge.embed.checkpoint import save_tensors as save_tensors
+from fkge.embed.dp import DpSettings as DpSettings
+from fkge.embed.dp import DpTrainer as DpTrainer
 from fkge.embed.fit import FitState as FitState
 from fkge.embed.fit import fit as fit
 from fkge.embed.models import MODELS as MODELS

@@ -1,6 +1,7 @@
-"""One training step, two ways with the same numbers: autograd on the batch's unique rows, or closed form.
+"""One training step, three ways with the same numbers: autograd on the batch's unique rows, closed form, or recorded.
 
-`AutogradStep` runs every model on every device. `KernelStep` runs the models that have a closed-form CPU kernel.
+`AutogradStep` runs every model on every device. `KernelStep` runs the models that have a closed-form CPU kernel,
+`GraphedStep` those that need no projection, on a GPU.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batch
+from fkge.embed.graphs import GraphedStep, can_record
 from fkge.embed.losses import HOPELESS, loss_per_positive, margin_of
 from fkge.embed.models import Relations
 from fkge.embed.tables import Tables
@@ -105,4 +107,6 @@ def make_step(tables: Tables, settings: TrainSettings) -> Step:
         from fkge.embed.kernels import KernelStep
 
         return KernelStep(tables, settings)
+    if settings.kernels and tables.device.type == "cuda" and can_record(tables.model):
+        return GraphedStep(tables, settings)
     return AutogradStep(tables, settings)

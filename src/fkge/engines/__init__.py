@@ -11,6 +11,9 @@ from fkge.engines.in_process import Pace as Pace
 from fkge.engines.processes import Processes as Processes
 from fkge.engines.station import Note as Note
 from fkge.engines.station import Station as Station
+from fkge.engines.tape import Replay as Replay
+from fkge.engines.tape import Tape as Tape
+from fkge.engines.tape import replay as replay
 from fkge.federation.home import Arm, Home
 
 

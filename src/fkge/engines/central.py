@@ -25,7 +25,7 @@ from fkge.engines.station import Note
 from fkge.errors import SettingsError
 from fkge.evaluate import Known, metrics, rank
 from fkge.federation.home import Home
-from fkge.federation.owner import Ledger, begin_together, seed_of
+from fkge.federation.owner import Activity, begin_together, seed_of
 from fkge.graph import sample_triples, tidy
 from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
 
@@ -47,32 +47,32 @@ class _Seat:
     tables: Tables
     decide: Triples
     known: Known
-    ledger: Ledger
+    activity: Activity
     best: Snapshot | None = None
 
     @classmethod
     def of(cls, home: Home, tables: Tables) -> _Seat:
-        decide = sample_triples(home.deciding(), home.settings.train.validation_triples, home.seed)
-        return cls(home, tables, decide, Known.of(home.graph), Ledger())
+        decide = sample_triples(home.deciding(shared=False), home.settings.train.validation_triples, home.seed)
+        return cls(home, tables, decide, Known.of(home.graph), Activity())
 
     def test(self, epoch: int, arm: str, note: Note) -> bool:
         started = time.thread_time()
         score = metrics(rank(self.tables, self.decide, known=self.known))["mrr"]
-        self.ledger.seconds["test"] += time.thread_time() - started
-        self.ledger.tests += 1
-        improved = self.ledger.best_score is None or score > self.ledger.best_score
+        self.activity.seconds["test"] += time.thread_time() - started
+        self.activity.tests += 1
+        improved = self.activity.best_score is None or score > self.activity.best_score
         if improved:
-            self.ledger.best_score, self.ledger.best_epoch = score, epoch
+            self.activity.best_score, self.activity.best_epoch = score, epoch
             self.best = self.tables.snapshot(self.best)
-        self.ledger.epochs = epoch
-        note("work", arm=arm, owner=self.home.name, epoch=epoch, score=score, best=self.ledger.best_score,
+        self.activity.epochs = epoch
+        note("work", arm=arm, owner=self.home.name, epoch=epoch, score=score, best=self.activity.best_score,
              improved=improved, backtracked=False)  # fmt: skip
         return improved
 
     def conclude(self, arm: str) -> None:
         if self.best is not None:
             self.tables.restore(self.best)
-        self.home.conclude(arm, self.tables, self.ledger, self.home.settings.train)
+        self.home.report(arm, self.tables, self.activity, self.home.settings.train, {})
 
 
 def _global_ids(homes: Sequence[Home], kind: Kind) -> tuple[dict[str, Tensor], int]:
@@ -125,7 +125,7 @@ def _fede(arm: str, homes: Sequence[Home], note: Note) -> None:
             started = time.thread_time()
             _schedule(trainer, settings.total_epochs)
             trainer.run_epoch()
-            seat.ledger.seconds["train"] += time.thread_time() - started
+            seat.activity.seconds["train"] += time.thread_time() - started
         if _due(homes, epoch):
             for seat, trainer in zip(seats, trainers, strict=True):
                 if not seat.test(epoch, arm, note):
@@ -147,7 +147,7 @@ def _average(kind: Kind, seats: Sequence[_Seat], ids: dict[str, Tensor], count: 
     mean = total / owners.clamp(min=1)
     for seat in seats:
         seat.tables[kind].copy_(mean[ids[seat.home.name]])
-        seat.ledger.sent["server"] = seat.ledger.sent.get("server", 0) + seat.tables[kind].nbytes
+        seat.activity.sent["server"] = seat.activity.sent.get("server", 0) + seat.tables[kind].nbytes
 
 
 def _unified(arm: str, homes: Sequence[Home], note: Note) -> None:
@@ -181,7 +181,7 @@ def _unified(arm: str, homes: Sequence[Home], note: Note) -> None:
             better = [seat.test(epoch, arm, note) for seat in seats]
             if not any(better):
                 _stale(trainer)
-    spent = time.thread_time() - started - sum(seat.ledger.seconds["test"] for seat in seats)
+    spent = time.thread_time() - started - sum(seat.activity.seconds["test"] for seat in seats)
     for seat in seats:
-        seat.ledger.seconds["train"] = spent / len(seats)
+        seat.activity.seconds["train"] = spent / len(seats)
         seat.conclude(arm)

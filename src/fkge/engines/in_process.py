@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fkge.engines.station import Note, Station
+from fkge.engines.tape import Tape
 from fkge.errors import EngineError
 from fkge.federation.home import Arm, Home
 from fkge.federation.owner import Outcome
@@ -50,6 +52,7 @@ class InProcess:
         losses: virtual times at which an owner falls silent for good.
         late: virtual times at which an owner joins, rather than at the start. It does not start together with the rest:
             it trains alone first, and turns into their frame.
+        tapes: a folder for what every owner heard and said, NAME.tape each; see `fkge.engines.tape`.
     """
 
     name = "in-process"
@@ -61,7 +64,9 @@ class InProcess:
         pace: Pace | None = None,
         losses: Mapping[str, float] | None = None,
         late: Mapping[str, float] | None = None,
+        tapes: Path | None = None,
     ) -> None:
+        self._tapes = tapes
         self._homes = {home.name: home for home in homes}
         self._note = note
         self._pace = pace or Pace()
@@ -76,7 +81,7 @@ class InProcess:
 
     def run(self, arm: Arm, stop: Callable[[], bool] | None = None) -> bool:
         """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again takes it up."""
-        return _Run(self._homes, self._note, self._pace, self._losses, self._late, arm).go(stop)
+        return _Run(self._homes, self._note, self._pace, self._losses, self._late, arm, self._tapes).go(stop)
 
     def central(self, arms: Sequence[str], run: Callable[..., None], stop: Callable[[], bool] | None = None) -> None:
         """Run what only a server could: ``run(arm, homes, note)``. Asked to stop, it does so between two arms."""
@@ -97,8 +102,10 @@ class _Run:
         losses: Mapping[str, float],
         late: Mapping[str, float],
         arm: Arm,
+        tapes: Path | None,
     ) -> None:
         self._homes, self._pace, self._arm = homes, pace, arm
+        self._tapes: dict[str, Tape] = {}
         self._tell = note
         self._late = dict(late)
         self._stop: Callable[[], bool] | None = None
@@ -113,12 +120,23 @@ class _Run:
         for name, home in homes.items():
             owner, trained = home.owner(arm, late=name in late)
             protocol = Protocol(owner.peers, home.manners(arm))
-            self._stations[name] = Station(owner, protocol, self._poster(name), self._noter(name))
+            owner.gate.keep = partial(self._save_one, name)
+            tape = Tape(tapes / f"{name}.tape") if tapes is not None else None
+            if tape is not None:
+                self._tapes[name] = tape
+            self._stations[name] = Station(owner, protocol, self._poster(name), self._noter(name), tape)
             self._trained[name] = trained
         for name, when in losses.items():
             self._at(when, partial(self._lose, name))
 
     def go(self, stop: Callable[[], bool] | None) -> bool:
+        try:
+            return self._go(stop)
+        finally:
+            for tape in self._tapes.values():
+                tape.close()
+
+    def _go(self, stop: Callable[[], bool] | None) -> bool:
         self._stop = stop
         for name, station in self._stations.items():
             for other in self._late:
@@ -143,9 +161,10 @@ class _Run:
         for name, station in self._stations.items():
             if name in self._gone:
                 continue
-            owner = station.owner
             self._save_one(name)
-            self._homes[name].conclude(self._arm.name, owner.best(), owner.ledger, owner.train_settings)
+            note, asked = self._noter(name), lambda: stop is not None and stop()
+            if not self._homes[name].conclude(self._arm, station.owner, note, asked):
+                return False
         return not self._gone
 
     def _quiet(self) -> bool:

@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from fkge.engines.in_process import SECONDS_BETWEEN_CHECKPOINTS
 from fkge.engines.station import Note, Station
+from fkge.engines.tape import Tape
 from fkge.errors import EngineError
 from fkge.federation.home import Arm, Home
 from fkge.federation.owner import Plan
@@ -42,11 +43,13 @@ class Processes:
     Args:
         homes: the owners.
         note: told of events, with ``owner`` and seconds ``t`` since the arm began.
+        tapes: a folder for what every owner heard and said, NAME.tape each; see `fkge.engines.tape`.
     """
 
     name = "processes"
 
-    def __init__(self, homes: Sequence[Home], note: Note) -> None:
+    def __init__(self, homes: Sequence[Home], note: Note, tapes: Path | None = None) -> None:
+        self._tapes = tapes
         self._folders = {home.name: home.folder for home in homes}
         self._note = note
         self._workers: dict[str, Any] = {}
@@ -100,7 +103,7 @@ class Processes:
         self._check_alive()
         watch = _Watch()
         for name in self._workers:
-            self._tell(name, do="arm", arm=_arm_to_json(arm))
+            self._tell(name, do="arm", arm=_arm_to_json(arm), tapes=None if self._tapes is None else str(self._tapes))
         while True:
             busy = self._listen(watch)
             if stop is not None and stop() and not watch.halting:
@@ -250,7 +253,8 @@ class _Watch:
 def _arm_to_json(arm: Arm) -> dict[str, Any]:
     plan = {"initial": arm.plan.initial, "total": arm.plan.total, "alone": arm.plan.alone}
     return {
-        "name": arm.name, "plan": plan, "peers": arm.peers, "permuted": arm.permuted, "begin_with": arm.begin_with,
+        "name": arm.name, "plan": plan, "peers": arm.peers, "permuted": arm.permuted, "random": arm.random,
+        "begin_with": arm.begin_with,
     }  # fmt: skip
 
 
@@ -328,7 +332,10 @@ class _Worker:
                 self._central(command)
             elif command["do"] == "arm":
                 raw = command["arm"]
-                self._run(Arm(**{**raw, "plan": Plan(**raw["plan"])}))
+                tape = None if command["tapes"] is None else Tape(Path(command["tapes"]) / f"{self.home.name}.tape")
+                self._run(Arm(**{**raw, "plan": Plan(**raw["plan"])}), tape)
+                if tape is not None:
+                    tape.close()
 
     def _central(self, command: dict[str, Any]) -> None:
         module, _, name = command["run"].partition(":")
@@ -342,7 +349,7 @@ class _Worker:
             self._obey()  # the starting process is gone, or wants to be: nobody waits for this any more
         self.say(event, **{"t": round(time.monotonic() - self._began, 3)} | fields)
 
-    def _run(self, arm: Arm) -> None:
+    def _run(self, arm: Arm, tape: Tape | None) -> None:
         owner, trained = self.home.owner(arm)
         self._arm = arm
         self._runs += 1
@@ -350,7 +357,8 @@ class _Worker:
         self._sent.clear()
         self._received.clear()
         self._resting, self._command, self._due = False, None, None
-        station = Station(owner, Protocol(owner.peers, self.home.manners(arm)), self._post, self.note)
+        owner.gate.keep = self._save
+        station = Station(owner, Protocol(owner.peers, self.home.manners(arm)), self._post, self.note, tape)
         self._station = station
         for name in self._dead & set(owner.peers):
             station.handle(Lost(name))
@@ -372,9 +380,15 @@ class _Worker:
             self._pump(None if self._due is None else max(0.0, self._due - time.monotonic()))
         self._save()
         if self._command == "conclude":
-            self.home.conclude(arm.name, owner.best(), owner.ledger, owner.train_settings)
+            self.home.conclude(arm, owner, self.note, self._halted)
         self._station = None
         self.say("over")
+
+    def _halted(self) -> bool:
+        """Within the private track, when peers are done: whether the starting process wants to stop."""
+        if self._control.poll():
+            self._obey()
+        return self._command != "conclude"
 
     def _improve(self, station: Station) -> None:
         since = round(time.monotonic() - self._began, 3)

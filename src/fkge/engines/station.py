@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fkge.errors import PeerError
+from fkge.engines.tape import Tape
+from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, Gift, HostRole
 from fkge.federation.owner import Outcome, Owner
@@ -51,6 +52,7 @@ class Station:
         protocol: who decides.
         post: sends bytes to a peer; must not block.
         note: told of everything worth a line in a trace: ``note(event, **fields)``.
+        tape: records all that is heard and said.
 
     Attributes:
         work: an `Improve` that the engine must carry out with `improve`, or None.
@@ -58,7 +60,7 @@ class Station:
         done: what the last work came to, for the trace.
     """
 
-    def __init__(self, owner: Owner, protocol: Protocol, post: Post, note: Note) -> None:
+    def __init__(self, owner: Owner, protocol: Protocol, post: Post, note: Note, tape: Tape | None = None) -> None:
         self.owner = owner
         self.protocol = protocol
         self.work: Improve | None = None
@@ -66,35 +68,51 @@ class Station:
         self.done: dict[str, Any] = {}
         self._post = post
         self._note = note
+        self._tape = tape
         self._clients: dict[tuple[str, int], ClientRole] = {}
         self._hosts: dict[tuple[str, int], HostRole] = {}
         self._gifts: dict[tuple[str, int], Gift] = {}
         self._served: set[tuple[str, int]] = set()
+        self._broke: list[tuple[str, int]] = []
         self._state = protocol.state
 
     def begin(self, trained: bool) -> None:
         """Join the federation."""
-        self.handle(Begin(trained=trained, spent=trained and self.owner.spent))
+        if self._tape is not None:
+            self._tape.begin(trained)
+        self._handle(Begin(trained=trained, spent=trained and self.owner.spent))
 
     def handle(self, event: Event) -> None:
+        """Take in what the engine has to tell."""
+        if self._tape is not None:
+            self._tape.event(event)
+        self._handle(event)
+
+    def _handle(self, event: Event) -> None:
         """Let the protocol decide about `event`, and do what it says."""
         for instruction in self.protocol.handle(event):
             self._do(instruction)
+        while self._broke:  # an exchange that this owner cannot afford ends here, for both
+            peer, session = self._broke.pop()
+            self._send(peer, Abort(self.owner.name, session, host=True))
+            self._handle(Abort(peer, session, host=False))
         if self.protocol.state is not self._state:
             self._state = self.protocol.state
             self._note("state", state=str(self._state))
 
     def deliver(self, peer: str, data: bytes) -> None:
         """Bytes from `peer`. What makes no sense is refused, and the exchange it belongs to is over."""
+        if self._tape is not None:
+            self._tape.heard(peer, data)
         try:
             message, session = decode(data)
             if isinstance(message, _CONTROL):
                 # Who speaks is whoever holds the other end, not whoever the message names.
-                self.handle(replace(message, peer=peer))
+                self._handle(replace(message, peer=peer))
                 return
         except PeerError as error:
             self._note("refused", peer=peer, why=str(error))
-            self.handle(Lost(peer))
+            self._handle(Lost(peer))
             return
         self.protocol.touch()
         from_client = isinstance(message, FROM_CLIENT)
@@ -104,7 +122,7 @@ class Station:
         except PeerError as error:
             self._note("refused", peer=peer, why=str(error))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
-            self.handle(Abort(peer, session, host=not from_client))
+            self._handle(Abort(peer, session, host=not from_client))
             return
         self._after(peer, session, from_client)
 
@@ -114,7 +132,11 @@ class Station:
         assert work is not None
         gifts = [self._gifts.pop(key) for key in work.peers if key in self._gifts]
         before = self.owner.trainer.epoch
-        outcome = self.owner.improve(gifts, initial=work.initial, pause=pause)
+        if self._tape is not None:
+            self._tape.improve()
+        outcome = self.owner.improve(gifts, initial=work.initial, pause=self._paused(pause))
+        if self._tape is not None:
+            self._tape.improved()
         epoch = self.owner.trainer.epoch
         self.done = {
             "initial": work.initial, "peers": [peer for peer, _ in work.peers], "epoch": epoch,
@@ -125,7 +147,24 @@ class Station:
 
     def finish(self, outcome: Outcome) -> None:
         """The work is over."""
-        self.handle(Finished(news=outcome.news, spent=outcome.spent))
+        if self._tape is not None:
+            self._tape.finish()
+        self._handle(Finished(news=outcome.news, spent=outcome.spent))
+
+    def _paused(self, pause: Callable[[], bool] | None) -> Callable[[], bool] | None:
+        """`pause`, with a word to the tape."""
+        tape = self._tape
+        if tape is None or pause is None:
+            return pause
+
+        def paused() -> bool:
+            tape.paused()
+            leave = pause()
+            if leave:
+                tape.left()
+            return leave
+
+        return paused
 
     # -- instructions --------------------------------------------------------------------------------
 
@@ -147,7 +186,11 @@ class Station:
                 self._clients[peer, session] = role
                 self._send(peer, role.start(), session)
             case Host(peer, session):
-                self._hosts[peer, session] = self.owner.host(peer, session)
+                try:
+                    self._hosts[peer, session] = self.owner.host(peer, session)
+                except BudgetError as error:
+                    self._note("over budget", peer=peer, why=str(error))
+                    self._broke.append((peer, session))
             case Forget(peer, session, hosting):
                 if hosting:
                     self._hosts.pop((peer, session), None)
@@ -161,8 +204,13 @@ class Station:
                 self._note("lost", peer=peer)
 
     def _send(self, peer: str, message: Any, session: int = 0) -> None:
-        data = encode(message, session)
-        self.owner.ledger.sent[peer] = self.owner.ledger.sent.get(peer, 0) + len(data)
+        gate = self.owner.gate
+        released = gate.release(message, peer, session)
+        data = encode(released, session)
+        gate.leaves(released, peer, len(data))
+        self.owner.activity.sent[peer] = self.owner.activity.sent.get(peer, 0) + len(data)
+        if self._tape is not None:
+            self._tape.said(peer, data)
         self._post(peer, data)
 
     # -- exchanges -----------------------------------------------------------------------------------
@@ -195,7 +243,7 @@ class Station:
             del self._hosts[key]
             self._gifts[key] = host.gift
             self._note("translated", peer=peer, **host.gift.price)
-            self.handle(Received(peer, session))
+            self._handle(Received(peer, session))
         elif not from_client and key in self._served:
             self._served.discard(key)
-            self.handle(Served(peer, session))
+            self._handle(Served(peer, session))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fkge.errors import PeerError
 from fkge.federation.exchange import Offer, Structure, Thanks
+from fkge.federation.gate import Released
 from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
@@ -46,8 +47,14 @@ _LIMIT = 1 << 30
 _MAGIC = b"fkge1"
 
 
-def encode(message: Any, session: int = 0) -> bytes:
-    """`message` as bytes. Control messages carry who they are about in themselves; others belong to a session."""
+def encode(released: Released, session: int = 0) -> bytes:
+    """A released message as bytes. Control messages carry who they are about in themselves; others belong to a session.
+
+    Nothing else has an encoder: a table, or a message that no gate has let go, is refused.
+    """
+    if type(released) is not Released:
+        raise TypeError(f"{type(released).__name__} was not released; nothing else leaves an owner")
+    message = released.message
     kind = type(message).__name__
     if type(message) not in KINDS.values():  # a name is not enough: the protocol has a `Received` of its own
         raise TypeError(f"{kind} is nothing that may leave an owner")

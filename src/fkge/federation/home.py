@@ -1,13 +1,21 @@
 """Where an owner keeps its things, so that its process needs nothing from any other.
 
 HOME/
-  graph.safetensors   its graph
-  settings.toml       how it federates and trains
-  peers.safetensors   what it shares with each peer, where its rows begin, and which held-out triples a partner holds
+  graph.safetensors    its graph, all of it
+  shared.safetensors   what of it may leave a trace, where a policy (or differential privacy) makes two tracks
+  settings.toml        how it federates and trains
+  policy.toml          its sharing policy, if it has one
+  links.json           what it knows of how its labels correspond to others'
+  peers.safetensors    what it shares with each peer, where its rows begin, which shareable triples decide
+  whole.safetensors    how the shareable graph lies in the whole, and which held-out triples a partner holds
+
+While it federates under two tracks an owner reads the shareable graph and ``peers.safetensors`` only; it opens the
+whole graph when the shared track is over.
 
 What an experiment leaves for the owner, in a folder per arm:
 
   checkpoint.safetensors   everything needed to go on
+  ledger.sqlite            what was spent and what left
   model.safetensors        its best vectors, and settings.toml, as `fkge train` leaves them: `fkge predict` reads it
   ranks.safetensors        of its test triples, for comparisons between arms
   result.json              what it reached
@@ -16,8 +24,9 @@ What an experiment leaves for the owner, in a folder per arm:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +34,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fkge.align import Common, Tokens, held_splits, held_through_chains, settle
+from fkge.align import Common, Pairs, Tokens, held_splits, held_through_chains, private_common, settle
 from fkge.align.links import KINDS
 from fkge.align.overlap import Mask
+from fkge.align.psi import OverlapError
 from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
 from fkge.embed.models import Kind
+from fkge.errors import SettingsError
 from fkge.evaluate import Known, Ranks, classify, metrics, rank
-from fkge.federation.owner import Acquaintance, Ledger, Owner, Plan
+from fkge.federation.gate import Gate
+from fkge.federation.owner import Acquaintance, Activity, Owner, Plan, seed_of
+from fkge.federation.private import train_private
 from fkge.federation.protocol import Manners
 from fkge.federation.settings import FederationSettings
-from fkge.federation.source import Federation
-from fkge.graph import Graph, load_graph, save_graph
+from fkge.federation.source import Federation, Links, Member
+from fkge.graph import Graph, Policy, Shareable, load_graph, sample_triples, save_graph
+from fkge.graph.graph import Triples
 from fkge.settings import TrainSettings
-from fkge.trace import write_atomically
+from fkge.trace import SILENT, Progress, write_atomically
 
-_PEERS, _RANKS = "fkge.peers.1", "fkge.ranks.1"
+_PEERS, _WHOLE, _RANKS = "fkge.peers.2", "fkge.whole.1", "fkge.ranks.1"
 PARTS = ("strict", "chained", "held")
 """Test triples that nobody else holds; that another owner holds, as only a chain of links through others shows; and
 that stand in the training set of a partner linked directly."""
@@ -54,6 +68,7 @@ class Arm:
         plan: what an owner spends.
         peers: whether it deals with others.
         permuted: the control in which aligned rows are mixed up.
+        random: the control in which owners send random vectors for their rows.
         begin_with: an arm whose end is this one's beginning.
     """
 
@@ -61,7 +76,23 @@ class Arm:
     plan: Plan
     peers: bool = True
     permuted: bool = False
+    random: bool = False
     begin_with: str | None = None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What concerns all of an owner's graph, and never its shared track.
+
+    Attributes:
+        held: by split, which triples a partner holds in its training set. An owner in the field cannot know that.
+        chained: by split, which further ones another owner holds, by a chain of links through others.
+        rows: by kind, the id in the whole graph of each row of the shareable one; None where that is the whole.
+    """
+
+    held: Mapping[str, Mask]
+    chained: Mapping[str, Mask]
+    rows: Mapping[Kind, npt.NDArray[np.int64]] | None
 
 
 @dataclass(frozen=True)
@@ -71,31 +102,29 @@ class Home:
     Attributes:
         name: the owner.
         folder: of the home.
-        graph, settings: its own.
+        settings: its own.
         peers: whom it knows.
         refuses: whom it will have nothing to do with.
-        tokens: where rows begin, by kind; see `fkge.align.tokens`.
-        held: by split, which triples a partner holds in its training set. An owner in the field cannot know that.
-        chained: by split, which further ones another owner holds, by a chain of links through others.
+        tokens: where rows of the shareable graph begin, by kind; see `fkge.align.tokens`.
+        strict: (valid triples of the shareable graph,) those that nobody else shares, as a simulation can tell.
+        two_tracks: what it shares is less than, or other than, what it knows.
         seed: of the experiment.
     """
 
     name: str
     folder: Path
-    graph: Graph
     settings: FederationSettings
     peers: Mapping[str, Acquaintance]
     refuses: tuple[str, ...]
     tokens: Tokens
-    held: Mapping[str, Mask]
-    chained: Mapping[str, Mask]
+    strict: Mask
+    two_tracks: bool
     seed: int
 
     @classmethod
     def open(cls, folder: Path) -> Home:
         """The home in `folder`."""
         tensors, about = load_tensors(folder / "peers.safetensors", _PEERS)
-        graph = load_graph(folder / "graph.safetensors")
         peers = {
             peer: Acquaintance(
                 Common(tensors[f"{peer}/entity"].numpy(), tensors[f"{peer}/relation"].numpy()),
@@ -105,14 +134,32 @@ class Home:
             for peer, entry in about["peers"].items()
         }
         tokens = Tokens.restore({kind: tensors[f"tokens|{kind}"].numpy().view(np.uint64) for kind in KINDS})
+        settings = FederationSettings.load(folder / "settings.toml")
+        return cls(
+            about["name"], folder, settings, peers, tuple(about["refuses"]), tokens,
+            tensors["strict"].numpy().astype(bool), about["two_tracks"], about["seed"],
+        )  # fmt: skip
+
+    @cached_property
+    def graph(self) -> Graph:
+        """All the owner knows."""
+        return load_graph(self.folder / "graph.safetensors")
+
+    @cached_property
+    def shared(self) -> Graph:
+        """What of it may leave a trace."""
+        return load_graph(self.folder / "shared.safetensors") if self.two_tracks else self.graph
+
+    @cached_property
+    def whole(self) -> Whole:
+        """What concerns the whole graph."""
+        tensors, _ = load_tensors(self.folder / "whole.safetensors", _WHOLE)
         held, chained = (
             {n.removeprefix(what): t.numpy().astype(bool) for n, t in tensors.items() if n.startswith(what)}
             for what in ("held|", "chained|")
         )
-        settings = FederationSettings.load(folder / "settings.toml")
-        return cls(
-            about["name"], folder, graph, settings, peers, tuple(about["refuses"]), tokens, held, chained, about["seed"]
-        )  # fmt: skip
+        rows: dict[Kind, npt.NDArray[np.int64]] = {kind: tensors[f"rows|{kind}"].numpy() for kind in KINDS}
+        return Whole(held, chained, rows if self.two_tracks else None)
 
     # -- working -------------------------------------------------------------------------------------
 
@@ -123,18 +170,23 @@ class Home:
     def owner(self, arm: Arm, late: bool = False) -> tuple[Owner, bool]:
         """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already.
 
+        One that deals with others works on its shareable graph; a lone one on all it knows.
+
         Args:
             late: it joins a federation that has begun, so it does not start together with the others.
         """
         peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
-        tokens = self.tokens if arm.peers else Tokens(self.graph, f"lone {self.name}")
+        graph = self.shared if arm.peers else self.graph
+        tokens = self.tokens if arm.peers else Tokens.draw(graph, seed_of(self.seed, self.name, "lone"))
         if arm.permuted and peers:
             peers, tokens = self._mixed_up(peers, tokens)
+        folder = self.arm_folder(arm.name)
         owner = Owner(
-            self.name, self.graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(),
-            tokens=None if late else tokens, secret=self.seed,
+            self.name, graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(arm.peers),
+            tokens=None if late else tokens, secret=self.seed, random=arm.random,
+            gate=Gate.open(folder, self.name, self.settings) if arm.peers else None,
         )  # fmt: skip
-        checkpoint = self.arm_folder(arm.name) / "checkpoint.safetensors"
+        checkpoint = folder / "checkpoint.safetensors"
         if checkpoint.exists():
             owner.load(checkpoint)
             owner.renew_secret()
@@ -173,14 +225,59 @@ class Home:
             moved[kind][place[kind]] = tokens[kind]
         return confused, Tokens.restore(moved)
 
-    def deciding(self) -> Any:
-        """Validation triples that decide: all, or those that nobody else holds."""
-        strict = ~(self.held["valid"] | self.chained["valid"])
+    def deciding(self, shared: bool) -> Triples:
+        """Validation triples that decide, all or those that nobody else holds: shareable ones, or of all."""
+        if shared and self.two_tracks:
+            return self.shared.valid[self.strict] if self.settings.decide == "strict" else self.shared.valid
+        strict = ~(self.whole.held["valid"] | self.whole.chained["valid"])
         return self.graph.valid[strict] if self.settings.decide == "strict" else self.graph.valid
 
     # -- reporting -----------------------------------------------------------------------------------
 
-    def conclude(self, arm: str, tables: Tables, ledger: Ledger, settings: TrainSettings) -> dict[str, Any]:
+    def conclude(self, arm: Arm, owner: Owner, note: Callable[..., None], stop: Callable[[], bool]) -> bool:
+        """End an owner's arm: train its private track, if it has two, and leave everything in the arm's folder.
+
+        Returns:
+            False if `stop` said to leave; called again, it begins again.
+        """
+        tables, more = owner.best(), dict[str, Any]()
+        if arm.peers and self.two_tracks:
+            concluded = self._private_track(owner, tables, note, stop)
+            if concluded is None:
+                return False
+            tables, more = concluded
+        more |= owner.account()
+        self.report(arm.name, tables, owner.activity, self.settings.train, more)
+        return True
+
+    def _private_track(
+        self, owner: Owner, shared: Tables, note: Callable[..., None], stop: Callable[[], bool]
+    ) -> tuple[Tables, dict[str, Any]] | None:
+        graph, whole, known = self.graph, self.whole, Known.of(self.graph)
+        assert whole.rows is not None
+        settings = self.settings.train.model_copy(update={"seed": seed_of(self.seed, self.name, "private")})
+        decide = sample_triples(self.deciding(shared=False), settings.validation_triples, self.seed)
+        began = owner.activity.epochs
+
+        def between(done: int) -> bool:
+            note("progress", epoch=began + done)
+            return stop()
+
+        sizes: dict[Kind, int] = {"entity": len(graph.entities), "relation": len(graph.relations)}
+        with owner.clock("private"):
+            track = train_private(
+                torch.from_numpy(graph.train.astype(np.int64)), sizes, shared,
+                {kind: torch.from_numpy(ids) for kind, ids in whole.rows.items()}, settings, self.settings.private,
+                lambda tables: metrics(rank(tables, decide, known=known))["mrr"], between,
+            )  # fmt: skip
+        if track is None:
+            return None
+        about = {"score": track.score, "shared": track.shared, "pull": track.pull, "epoch": track.epoch}
+        return track.tables, {"private": about}
+
+    def report(
+        self, arm: str, tables: Tables, activity: Activity, settings: TrainSettings, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Score an owner's best vectors and leave everything in the arm's folder.
 
         ``valid`` is scored on all validation triples; ``test`` on each of `PARTS` apart, whichever file they stand in.
@@ -190,7 +287,9 @@ class Home:
         known = Known.of(self.graph)
         tests = [name for name in self.graph.splits if name.startswith("test")]
         triples = np.concatenate([self.graph.splits[name] for name in tests])
-        held, chained = (np.concatenate([masks[name] for name in tests]) for masks in (self.held, self.chained))
+        held, chained = (
+            np.concatenate([masks[name] for name in tests]) for masks in (self.whole.held, self.whole.chained)
+        )
         ranks = rank(tables, triples, known=known)
         parts = {"strict": ~(held | chained), "chained": chained, "held": held}
         scored = replace(
@@ -206,7 +305,8 @@ class Home:
                 part: {"triples": int(parts[part].sum())} | metrics(ranks[parts[part]]) | {"accuracy": accuracy[part]}
                 for part in present
             },
-            **asdict(ledger),
+            **asdict(activity),
+            **more,
         }
         save_ranks(folder / "ranks.safetensors", ranks, held, chained)
         save_model(folder / "model.safetensors", tables, settings)
@@ -220,50 +320,121 @@ class Home:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def make_homes(folder: Path, federation: Federation, settings: FederationSettings, seed: int) -> None:
+def make_homes(
+    folder: Path, federation: Federation, settings: FederationSettings, seed: int, progress: Progress = SILENT
+) -> None:
     """Give every owner its home under `folder`.
 
-    This is what owners do between themselves before they train: align (each pair), tell the form of their vectors, and
-    agree on where aligned rows begin.
+    This is what owners do between themselves before they train: split off what they share, align (each pair, by private
+    set intersection), tell the form of their vectors, and agree on where aligned rows begin.
     """
-    kinds: list[Kind] = [
-        k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
-    ]
-    chosen = {
-        names: (a.only(kinds).sample(settings.ratio, seed), b.only(kinds).sample(settings.ratio, seed))
-        for names, (a, b) in federation.pairs.items()
-        if not federation.refused(*names)
-    }
-    used = replace(federation, pairs={names: sides for names, sides in chosen.items() if len(sides[0])})
-    # Each owner hashes under its own name too: only links make rows begin alike, not labels that happen to be equal.
-    tokens = {name: Tokens(graph, f"{federation.name}/{name}") for name, graph in federation.graphs.items()}
-    settle(tokens, used.pairs)
     trains = {
         name: TrainSettings.build(settings.train.model_dump() | dict(member.train), f"owner {name}")
         for name, member in federation.members.items()
     }
-    models = {
-        name: make_model(train) for name, train in trains.items()
-    }  # what cannot work shows before anything is written
+    owns = {name: settings.model_copy(update={"train": trains[name]}) for name in federation.members}
+    # what cannot work shows before anything is written
+    models = {name: make_model(own.shared_train) for name, own in owns.items()}
+    two_tracks = settings.privacy.mode == "dp" or any(m.policy is not None for m in federation.members.values())
+    parts = {
+        name: (member.policy or Policy.everything()).shareable(member.graph) if two_tracks else None
+        for name, member in federation.members.items()
+    }
+    graphs = {name: member.graph if (part := parts[name]) is None else part.graph
+              for name, member in federation.members.items()}  # fmt: skip
+    for name, graph in graphs.items():
+        if len(graph.train) == 0:
+            raise SettingsError(f"{name}: its policy shares no training triple; there is nothing to federate with")
+    pairs = _align(federation, graphs, settings, seed, progress)
+    # Each owner draws its own: only links make rows begin alike, not labels that happen to be equal.
+    tokens = {name: Tokens.draw(graph, seed_of(seed, name, "tokens")) for name, graph in graphs.items()}
+    settle(tokens, pairs)
     anyhow = held_through_chains(federation.graphs, federation.pairs)
+    apart = held_through_chains(graphs, pairs) if two_tracks else anyhow
     for name, member in federation.members.items():
         home = folder / "owners" / name
         home.mkdir(parents=True, exist_ok=True)
         save_graph(member.graph, home / "graph.safetensors")
-        own = settings.model_copy(update={"train": trains[name]})
-        write_atomically(home / "settings.toml", own.to_toml().encode())
+        if two_tracks:
+            save_graph(graphs[name], home / "shared.safetensors")
+        if member.policy is not None:
+            member.policy.save(home)
+        known = {f"{a}|{b}": links.to_dict() for (a, b), links in federation.links.items() if name in (a, b)}
+        about_links = {"name": federation.name, "links": known, "train": dict(member.train)}
+        write_atomically(home / "links.json", json.dumps(about_links).encode())
+        write_atomically(home / "settings.toml", owns[name].to_toml().encode())
         tensors = {f"tokens|{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
+        tensors["strict"] = torch.from_numpy(~apart[name]["valid"]).to(torch.uint8)
         peers = {}
-        for peer, common in used.common(name).items():
+        for peer, common in _sides(name, pairs).items():
             widths = {kind: models[peer].tables()[kind].width for kind in KINDS}
             peers[peer] = {"model": trains[peer].model, "widths": widths}
             tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
-        held = held_splits(name, federation.graphs, federation.pairs)
-        for split, mask in held.items():
-            tensors[f"held|{split}"] = torch.from_numpy(mask.astype(np.uint8))
-            tensors[f"chained|{split}"] = torch.from_numpy((anyhow[name][split] & ~mask).astype(np.uint8))
-        about = {"name": name, "peers": peers, "refuses": list(member.refuses), "seed": seed}
+        about = {
+            "name": name, "peers": peers, "refuses": list(member.refuses), "two_tracks": two_tracks, "seed": seed,
+        }  # fmt: skip
         save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
+        _save_whole(home, parts[name], held_splits(name, federation.graphs, federation.pairs), anyhow[name])
+
+
+def federation_of(folder: Path, owners: Sequence[str]) -> Federation:
+    """The federation whose homes lie under `folder`: what `make_homes` was given."""
+    members, links, name = {}, {}, ""
+    for owner in owners:
+        home = folder / "owners" / owner
+        _, about = load_tensors(home / "peers.safetensors", _PEERS)
+        known = json.loads((home / "links.json").read_text(encoding="utf-8"))
+        policy = Policy.load(home / "policy.toml") if (home / "policy.toml").exists() else None
+        graph = load_graph(home / "graph.safetensors")
+        members[owner] = Member(graph, known["train"], tuple(about["refuses"]), policy)
+        for pair, values in known["links"].items():
+            a, b = pair.split("|")
+            links[a, b] = Links.from_dict(values)
+        name = known["name"]
+    return Federation(name, members, links)
+
+
+def _align(
+    federation: Federation, graphs: Mapping[str, Graph], settings: FederationSettings, seed: int, progress: Progress
+) -> dict[tuple[str, str], tuple[Common, Common]]:
+    """What each two owners that deal with each other find to have in common, of what they share."""
+    kinds: list[Kind] = [
+        k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
+    ]
+    found, refused = {}, list[str]()
+    for (a, b), links in federation.links.items():
+        if federation.refused(a, b):
+            continue
+        try:
+            sides = private_common(links.keys(graphs[a], 0), links.keys(graphs[b], 1), settings.psi, progress)
+        except OverlapError as error:
+            refused.append(f"{a} and {b} do not federate: {error}")
+            continue
+        one, other = (side.only(kinds).sample(settings.ratio, seed) for side in sides)
+        if len(one):
+            found[a, b] = one, other
+    if not found and refused:
+        raise SettingsError("; ".join(refused))
+    return found
+
+
+def _sides(owner: str, pairs: Pairs) -> dict[str, Common]:
+    """What `owner` shares with each of its peers, from its side."""
+    out = {b: side for (a, b), (side, _) in pairs.items() if a == owner}
+    out |= {a: side for (a, b), (_, side) in pairs.items() if b == owner}
+    return dict(sorted(out.items()))
+
+
+def _save_whole(home: Path, part: Shareable | None, held: Mapping[str, Mask], anyhow: Mapping[str, Mask]) -> None:
+    none = np.empty(0, np.int64)
+    tensors = {
+        "rows|entity": torch.from_numpy((none if part is None else part.entities).copy()),
+        "rows|relation": torch.from_numpy((none if part is None else part.relations).copy()),
+    }
+    for split, mask in held.items():
+        tensors[f"held|{split}"] = torch.from_numpy(mask.astype(np.uint8))
+        tensors[f"chained|{split}"] = torch.from_numpy((anyhow[split] & ~mask).astype(np.uint8))
+    save_tensors(home / "whole.safetensors", _WHOLE, tensors, {})
 
 
 def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +22,17 @@ from torch import Tensor
 
 from fkge.align import Common, Tokens, initial_vectors
 from fkge.align.links import KINDS, degrees
-from fkge.embed import Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
+from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
 from fkge.embed.models import Kind
 from fkge.errors import RunError
 from fkge.evaluate import Known, metrics, rank
 from fkge.federation.aggregate import MIXES, Part, given, weighted_mean
 from fkge.federation.exchange import SLOTS, ClientRole, Gift, HostRole, Offer, aligned, client_role, host_role
+from fkge.federation.gate import Gate, Step
 from fkge.federation.settings import FederationSettings, Translate
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
+from fkge.privacy import Head, noise_for
 from fkge.settings import TrainSettings
 
 TOGETHER = ""
@@ -77,7 +80,7 @@ class Plan:
 
 
 @dataclass
-class Ledger:
+class Activity:
     """What an owner did so far.
 
     Attributes:
@@ -141,7 +144,10 @@ class Owner:
         decide: (k, 3) validation triples that decide; all of the graph's if None. A sample of
             `train.validation_triples` of them is used, always the same.
         tokens: where aligned rows begin, to start together.
-        secret: seed of rotations and noise. Draw it where nobody can look; a simulation may fix it.
+        secret: seed of rotations and of a game's noise. Draw it where nobody can look; a simulation may fix it.
+        random: offer random vectors instead of rows: a control.
+        gate: the way out; one without a ledger if None.
+        noise: of DP-SGD; drawn from the system's entropy if None. A noise that can be drawn again protects nothing.
     """
 
     def __init__(
@@ -156,6 +162,9 @@ class Owner:
         decide: Triples | None = None,
         tokens: Tokens | None = None,
         secret: int = 0,
+        random: bool = False,
+        gate: Gate | None = None,
+        noise: torch.Generator | None = None,
     ) -> None:
         self.name = name
         self.graph = graph
@@ -163,14 +172,18 @@ class Owner:
         self.peers = dict(peers or {})
         """Whom it deals with; see `_deals_with`."""
         self.plan = plan or Plan.of(settings)
-        self.ledger = Ledger()
-        self.train_settings: TrainSettings = settings.train.model_copy(update={"seed": seed_of(seed, name, "train")})
+        self.activity = Activity()
+        self.gate = gate or Gate(settings)
+        train = settings.shared_train if gate is not None else settings.train
+        self.train_settings: TrainSettings = train.model_copy(update={"seed": seed_of(seed, name, "train")})
         self.tables: Tables = make_tables(self.train_settings, len(graph.entities), len(graph.relations))
         self.frame = name
         if tokens is not None and settings.start == "together":
             begin_together(self.tables, tokens, self.train_settings, seed)
             self.frame = TOGETHER
-        self.trainer = Trainer(self.tables, graph.train, self.train_settings)
+        self._random = random
+        self._step: Step | None = None
+        self.trainer = self._make_trainer(noise, lone=gate is None)
         self.peers = {peer: known for peer, known in self.peers.items() if self._deals_with(peer)}
         self._secret = secret
         self._known = Known.of(graph)
@@ -180,6 +193,24 @@ class Owner:
         self._best: Snapshot | None = None
         self._best_frame = self.frame
         self._untested = 0
+
+    def _make_trainer(self, noise: torch.Generator | None, lone: bool) -> Trainer | DpTrainer:
+        """Plain training; for a shared track under differential privacy, DP-SGD with noise for the whole plan."""
+        settings, privacy = self.settings, self.settings.privacy
+        if privacy.mode != "dp" or lone:
+            return Trainer(self.tables, self.graph.train, self.train_settings)
+        assert privacy.epsilon is not None
+        steps = settings.dp.steps_in(self.plan.total)
+        sampling = settings.dp.rate if settings.dp.rate < 1 else None
+        multiplier = noise_for(privacy.epsilon, privacy.delta, steps, sampling)
+        dp = settings.dp.model_copy(update={"noise": multiplier})
+        self._step = Step(dp.clip, multiplier * dp.clip, sampling)
+        return DpTrainer(self.tables, self.graph.train, self.train_settings, dp, noise)
+
+    @property
+    def _blind(self) -> bool:
+        """Whether nothing that others could see may be decided on validation triples."""
+        return self._step is not None
 
     # -- training ------------------------------------------------------------------------------------
 
@@ -206,8 +237,8 @@ class Owner:
         if gifts:
             with self.clock("translate"):
                 brought = self._aggregate(gifts)
-            self.ledger.rounds += 1
-            self.ledger.pending += 1
+            self.activity.rounds += 1
+            self.activity.pending += 1
         # Slices end on the same epochs at every owner and in every life, so that tests do too.
         begun = max(0, trainer.epoch - plan.initial) % self.settings.epochs
         until = min(plan.initial if initial else trainer.epoch - begun + self.settings.epochs, plan.total)
@@ -215,7 +246,7 @@ class Owner:
         with self._grafted(brought):
             while trainer.epoch < until:
                 halted = self._epoch(pause)
-                if initial and plan.alone and not trainer.chunk and self._due(until):
+                if initial and plan.alone and not self._blind and not trainer.chunk and self._due(until):
                     score, better = self._test()
                     improved = improved or better
                 if halted:
@@ -227,19 +258,19 @@ class Owner:
             backtracked = self._go_back()
             self._untested = 0
             trainer.lr_scale = 1.0  # what comes next is a phase of its own
-        elif self._untested >= self.settings.test_every or self.spent:
+        elif not self._blind and (self._untested >= self.settings.test_every or self.spent):
             score, improved = self._test()
-            self.ledger.accepted += self.ledger.pending if improved else 0
-            self.ledger.pending = self._untested = 0
+            self.activity.accepted += self.activity.pending if improved else 0
+            self.activity.pending = self._untested = 0
             patience = self.settings.patience
-            if patience and self.ledger.stale >= patience:
+            if patience and self.activity.stale >= patience:
                 backtracked = self._go_back()
-                self.ledger.backtracked += 1
+                self.activity.backtracked += 1
         news = improved or initial or not backtracked
-        return Outcome(news, self.spent, score, self.ledger.best_score, improved, backtracked)
+        return Outcome(news, self.spent, score, self.activity.best_score, improved, backtracked)
 
     def _left(self) -> Outcome:
-        return Outcome(False, False, None, self.ledger.best_score, improved=False, backtracked=False, halted=True)
+        return Outcome(False, False, None, self.activity.best_score, improved=False, backtracked=False, halted=True)
 
     def _epoch(self, pause: Callable[[], bool] | None) -> bool:
         """One epoch, or the rest of one. Whether `pause` said to leave."""
@@ -252,9 +283,11 @@ class Owner:
             # An epoch with virtual triples in it cannot be left half-way: they will not be there to go on with.
             return pause is not None and pause() and not trainer.grafted
 
+        if self._step is not None and not trainer.chunk:
+            self.gate.pay_for_epoch(trainer.epoch, self._step, self.settings.dp.steps_in(1))
         with self.clock("train"):
             whole = trainer.run_epoch(stop=between) is not None
-        self.ledger.epochs = trainer.epoch
+        self.activity.epochs = trainer.epoch
         return not whole or (pause is not None and pause())
 
     def _phase(self, epoch: int) -> tuple[int, int]:
@@ -279,29 +312,34 @@ class Owner:
         """The validation score, and whether it is the best so far; then the vectors are kept."""
         with self.clock("test"):
             score = self.score()
-        ledger = self.ledger
-        ledger.tests += 1
-        if ledger.best_score is not None and score <= ledger.best_score:
-            ledger.stale += 1
+        activity = self.activity
+        activity.tests += 1
+        if activity.best_score is not None and score <= activity.best_score:
+            activity.stale += 1
             if self.train_settings.schedule == "plateau":
                 self.trainer.lr_scale *= self.train_settings.decay
             return score, False
-        ledger.best_score, ledger.best_epoch, ledger.stale = score, self.trainer.epoch, 0
+        activity.best_score, activity.best_epoch, activity.stale = score, self.trainer.epoch, 0
         self._best = self.tables.snapshot(self._best)
         self._best_frame = self.frame
         return score, True
 
     def _go_back(self) -> bool:
         """To the best vectors, with the optimiser's state and the frame they had."""
-        if self._best is None or self.ledger.stale == 0:
+        if self._best is None or self.activity.stale == 0:
             return False
         self.tables.restore(self._best)
         self.frame = self._best_frame
-        self.ledger.stale = 0
+        self.activity.stale = 0
         return True
 
     def best(self) -> Tables:
-        """The tables, at their best. For answers and reports; the owner's work is over."""
+        """The tables, at their best. For answers and reports; the owner's work is over.
+
+        Under differential privacy that is where they ended: nothing is chosen on raw validation triples.
+        """
+        if self._blind:
+            return self.tables
         if self._untested:  # it ended between two tests
             self._test()
             self._untested = 0
@@ -356,8 +394,15 @@ class Owner:
             )
 
     def host(self, peer: str, session: int) -> HostRole:
-        """The host's role in an exchange with `peer`."""
+        """The host's role in an exchange with `peer`.
+
+        Raises:
+            BudgetError: the votes of the game would exceed what the owner may ever spend.
+        """
         with self.clock("translate"):
+            if self.mode(peer).startswith("ppat"):
+                game = self.settings.ppat
+                self.gate.pay_for_votes(peer, session, game.queries(len(self.common(peer))), game.lam)
             return host_role(
                 self.mode(peer), peer, self._rows(peer), self.peers[peer].widths, self.settings.ppat,
                 self._noise(peer, session, "host"),
@@ -376,8 +421,10 @@ class Owner:
 
     def _offer(self, peer: str, mode: Translate) -> Offer:
         rows = self._rows(peer)
+        if self._random:
+            return Offer(0, self.frame, *(self._at_random(kind, rows[kind]) for kind in KINDS))
         extra: dict[str, Tensor] = {}
-        if self.settings.aggregate == "support" and mode in ("frame", "procrustes"):
+        if self.settings.aggregate == "support" and mode in ("frame", "procrustes") and not self._blind:
             for kind in KINDS:
                 extra[f"{kind}_weight"] = self._support[kind][self._ids(peer, kind)]
         if self.settings.moments == "average" and mode == "frame":
@@ -389,6 +436,11 @@ class Owner:
         if self.settings.neighbours and self._relations_pass(peer):  # a neighbour is told by the relation to it
             extra |= self._neighbourhood(peer)
         return Offer(0, self.frame, rows["entity"], rows["relation"], **extra)
+
+    def _at_random(self, kind: Kind, rows: Tensor) -> Tensor:
+        """Vectors that know nothing, as large as the owner's own."""
+        seed = seed_of(self._secret, self.name, kind, self.trainer.epoch)
+        return torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed)) * self.tables[kind].std().cpu()
 
     def _neighbourhood(self, peer: str) -> dict[str, Tensor]:
         """Entities next to shared ones, the relations between, and those triples; positions as `Offer` counts them."""
@@ -414,8 +466,8 @@ class Owner:
         """Take the gifts into the tables; return them as they were brought into this owner's space."""
         for gift in gifts:
             for key, value in gift.price.items():
-                self.ledger.price[key] = self.ledger.price.get(key, 0.0) + value
-            self.ledger.handshakes[gift.peer] = self.ledger.handshakes.get(gift.peer, 0) + 1
+                self.activity.price[key] = self.activity.price.get(key, 0.0) + value
+            self.activity.handshakes[gift.peer] = self.activity.handshakes.get(gift.peer, 0) + 1
         self._agree_on_frame(gifts)
         brought = [self._bring_home(gift) for gift in gifts]
         for kind in KINDS:
@@ -486,7 +538,7 @@ class Owner:
             self.tables.replace(kind, ids, torch.lerp(own, received, mix), keep_state=True)
             with self.clock("test"):
                 scores[mix] = self.score()
-            self.ledger.tests += 1  # it is a look at validation triples like any other
+            self.activity.tests += 1  # it is a look at validation triples like any other
         return torch.lerp(own, received, max(scores, key=lambda mix: scores[mix]))
 
     def _average_moments(self, kind: Kind, gifts: Sequence[Gift], parts: Sequence[Part], own: Tensor) -> None:
@@ -547,8 +599,8 @@ class Owner:
             tensors |= {f"best/{kind}/{name}": t for (kind, name), t in self._best.tensors.items()}
         state = {
             "owner": self.name, "graph": self.graph.fingerprint, "trainer": self.trainer.position(),
-            "ledger": asdict(self.ledger), "frame": self.frame, "best_frame": self._best_frame,
-            "untested": self._untested,
+            "activity": asdict(self.activity), "frame": self.frame, "best_frame": self._best_frame,
+            "untested": self._untested, "ledger": None if self.gate.head is None else asdict(self.gate.head),
         }  # fmt: skip
         save_tensors(path, _CHECKPOINT, tensors, state)
 
@@ -557,14 +609,20 @@ class Owner:
         tensors, state = load_tensors(path, _CHECKPOINT)
         if state.get("owner") != self.name or state.get("graph") != self.graph.fingerprint:
             raise RunError(f"{path}: belongs to {state.get('owner')!r} with another graph, not to {self.name!r}")
+        if state["ledger"] is not None and self.gate.head is not None:
+            self.gate.verify(Head(**state["ledger"]))
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
-        self.ledger = Ledger(**state["ledger"])
+        self.activity = Activity(**state["activity"])
         self.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
         if best:
             keys = self.tables.snapshot().tensors
             self._best = Snapshot({key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys})
+
+    def account(self) -> dict[str, Any]:
+        """What was spent and what left, for the report."""
+        return self.gate.account()
 
     @contextmanager
     def clock(self, activity: str) -> Iterator[None]:
@@ -572,7 +630,7 @@ class Owner:
         try:
             yield
         finally:
-            self.ledger.seconds[activity] += time.thread_time() - started
+            self.activity.seconds[activity] = self.activity.seconds.get(activity, 0.0) + time.thread_time() - started
 
 
 def _frame(gift: Gift) -> str:

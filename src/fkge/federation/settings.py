@@ -6,11 +6,28 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fkge.align import PsiSettings
+from fkge.embed import DpSettings
+from fkge.federation.private import PrivateSettings
 from fkge.federation.protocol import Manners
 from fkge.ppat import PpatSettings
 from fkge.settings import Settings, TrainSettings
 
 Translate = Literal["frame", "procrustes", "ppat", "ppat+refine"]
+
+
+class PrivacySettings(Settings):
+    """What covers what leaves. An owner's sharing policy is apart from it, and beneath all of it."""
+
+    mode: Literal["none", "paper", "dp"] = Field(
+        "none",
+        description="none: no noise; paper: the game's votes are noised and paid for, the client's vectors have no "
+        "guarantee; dp: the shared track is trained by DP-SGD, (epsilon, delta) per triple against all that leaves",
+    )
+    epsilon: float | None = Field(
+        None, gt=0, description="what may be spent in a lifetime; mode dp needs it, mode paper may do without a limit"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of that (ε, δ)")
 
 
 class FederationSettings(Settings):
@@ -74,6 +91,44 @@ class FederationSettings(Settings):
     ppat: PpatSettings = Field(
         default_factory=lambda: PpatSettings.build({}), description="the adversarial translation"
     )
+
+    private: PrivateSettings = Field(
+        default_factory=lambda: PrivateSettings.build({}),
+        description="the private track, where what is shared is not all that is known",
+    )
+    privacy: PrivacySettings = Field(
+        default_factory=lambda: PrivacySettings.build({}), description="what covers what leaves"
+    )
+    dp: DpSettings = Field(
+        default_factory=lambda: DpSettings.build({}), description="DP-SGD of the shared track, in privacy mode dp"
+    )
+    psi: PsiSettings = Field(
+        default_factory=lambda: PsiSettings.build({}), description="private set intersection, by which owners align"
+    )
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        """Refuse settings under which a privacy mode would not hold what it promises."""
+        mode = self.privacy.mode
+        if mode == "paper" and not self.translate.startswith("ppat"):
+            raise ValueError('privacy mode "paper" is about the adversarial game; say translate = "ppat"')
+        if mode == "dp":
+            if self.privacy.epsilon is None:
+                raise ValueError('privacy mode "dp" needs an epsilon, such as privacy.epsilon=8')
+            wrong = [
+                f"{key} = {getattr(self, key)!r}"
+                for key, right in (("start", ("together",)), ("translate", ("frame",)), ("neighbours", (False,)),
+                                   ("aggregate", ("average", "support", "replace")))
+                if getattr(self, key) not in right
+            ]  # fmt: skip
+            if wrong:
+                raise ValueError(f'privacy mode "dp" does not cover {", ".join(wrong)}; leave that at its default')
+        return self
+
+    @property
+    def shared_train(self) -> TrainSettings:
+        """How the shared track trains: as the owner does, but for what differential privacy wants otherwise."""
+        return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
 
     @model_validator(mode="after")
     def _one_clock(self) -> Self:

@@ -6,6 +6,7 @@ A federation is a folder with a folder per owner (anything `read_graph` reads) a
     [owners.clinic]
     graph = "clinic.nt"                  # a path beside this file, or pykeen:NAME
     refuses = ["shop"]                   # peers it will have nothing to do with
+    policy = "clinic.policy.toml"        # which of its triples may leave a trace; all of them if there is none
     [owners.clinic.train]                # what differs from everybody's [train]
     model = "TransR"
 
@@ -16,20 +17,24 @@ A federation is a folder with a folder per owner (anything `read_graph` reads) a
     between = ["clinic", "genes"]
     entities = "clinic-genes.tsv"        # or same = true for equal labels
     relations = "clinic-genes.relations.tsv"
+
+In a folder, ``policies/OWNER.toml`` is an owner's policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
-from fkge.align import Common, Pairs, find_common, read_links, same_labels
+from fkge.align import Common, Keys, Pairs, find_common, label_keys, owner_keys, read_links, same_labels
+from fkge.align.links import Link
 from fkge.errors import SettingsError, did_you_mean
-from fkge.graph import Graph, read_graph
+from fkge.graph import Graph, Policy, read_graph
 from fkge.settings import Settings, TrainSettings, read_toml
 from fkge.trace import SILENT, Progress
 
@@ -42,11 +47,55 @@ class Member:
         graph: its graph.
         train: settings of its own, over those of all.
         refuses: peers it never deals with.
+        policy: which of its triples may leave a trace; all if None.
     """
 
     graph: Graph
     train: Mapping[str, Any] = field(default_factory=dict)
     refuses: tuple[str, ...] = ()
+    policy: Policy | None = None
+
+    def keeping(self, policy: Policy) -> Member:
+        """The same owner under a policy. Splits that were drawn from all triples are drawn anew, so that where a
+        shareable triple goes does not depend on confidential ones.
+        """
+        graph = self.graph
+        if graph.split_seed is not None:
+            graph = policy.resplit(graph, seed=graph.split_seed)
+        return replace(self, graph=graph, policy=policy)
+
+
+@dataclass(frozen=True)
+class Links:
+    """What two owners know of how their labels correspond.
+
+    Attributes:
+        entities, relations: pairs of labels, the first owner's in front.
+        same: equal labels are the same thing, too.
+    """
+
+    entities: tuple[Link, ...] = ()
+    relations: tuple[Link, ...] = ()
+    same: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; `from_dict` takes it back."""
+        return {"entities": self.entities, "relations": self.relations, "same": self.same}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Links:
+        entities, relations = (tuple((a, b) for a, b in values[kind]) for kind in ("entities", "relations"))
+        return cls(entities, relations, values["same"])
+
+    def keys(self, graph: Graph, side: Literal[0, 1]) -> Keys:
+        """What the owner on that side puts into a private intersection."""
+        keys = owner_keys(graph, side, self.entities, self.relations)
+        return label_keys(graph) | keys if self.same else keys
+
+    def common(self, a: Graph, b: Graph) -> tuple[Common, Common]:
+        """The alignment, for whoever may see both graphs."""
+        entities, relations = same_labels(a, b) if self.same else ([], [])
+        return find_common(a, b, [*entities, *self.entities], [*relations, *self.relations])
 
 
 @dataclass(frozen=True)
@@ -54,18 +103,34 @@ class Federation:
     """Owners and what they share.
 
     Attributes:
-        name: for people, and for the tokens of a common start.
+        name: for people.
         members: by name, in order.
-        pairs: for each two owners that share something, the side of either.
+        links: for each two owners that may share something, each pair once.
     """
 
     name: str
     members: Mapping[str, Member]
-    pairs: Pairs
+    links: Mapping[tuple[str, str], Links]
 
     @property
     def graphs(self) -> dict[str, Graph]:
         return {name: member.graph for name, member in self.members.items()}
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """What each two owners share, everything counted, confidential triples too: only a simulation can know."""
+        found = {
+            (a, b): links.common(self.members[a].graph, self.members[b].graph)
+            for (a, b), links in self.links.items()
+        }  # fmt: skip
+        return {names: sides for names, sides in found.items() if len(sides[0])}
+
+    def keeping(self, share: float, seed: int) -> Federation:
+        """The same, every owner without a policy keeping a random `share` of its triples: for experiments."""
+        rule = {"share": False, "fraction": share, "seed": seed}
+        policy = Policy.build({"default": "share", "rules": [rule]})
+        members = {name: m if m.policy else m.keeping(policy) for name, m in self.members.items()}
+        return replace(self, members=members)
 
     def refused(self, a: str, b: str) -> bool:
         """Whether one of the two will have nothing to do with the other."""
@@ -86,6 +151,7 @@ class _Member(Settings):
     graph: str = Field(description="a path beside the federation's file, or pykeen:NAME")
     refuses: list[str] = Field([], description="peers this owner will have nothing to do with")
     train: dict[str, Any] = Field({}, description="training settings of its own")
+    policy: str | None = Field(None, description="a sharing policy, a path beside the federation's file")
 
 
 class _Links(Settings):
@@ -112,12 +178,19 @@ def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation
     raise SettingsError(f"{path}{missing}. A federation is a folder with a folder per owner, or a .toml file.")
 
 
+_RESERVED = ("aligned", "policies")
+
+
 def _from_folder(folder: Path, progress: Progress) -> Federation:
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name != "aligned" and p.name[0] != ".")
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in _RESERVED and p.name[0] != ".")
     if len(names) < 2:
         raise SettingsError(f"{folder}: holds {len(names)} folders of owners; a federation has at least two")
     members = {name: Member(read_graph(str(folder / name), progress=progress)) for name in names}
-    pairs = {}
+    for file in sorted((folder / "policies").glob("*.toml")):
+        if file.stem not in members:
+            raise SettingsError(f"{file}: there is no owner {file.stem!r}{did_you_mean(file.stem, members)}")
+        members[file.stem] = members[file.stem].keeping(Policy.load(file))
+    pairs: dict[tuple[str, str], Links] = {}
     for file in sorted((folder / "aligned").glob("*__*.entities.tsv")) + sorted(
         (folder / "aligned").glob("*__*.relations.tsv")
     ):
@@ -131,13 +204,13 @@ def _from_folder(folder: Path, progress: Progress) -> Federation:
             )
         if (a, b) not in pairs:
             stem = folder / "aligned" / f"{a}__{b}"
-            links = [_links(Path(f"{stem}.{kind}.tsv"), progress) for kind in ("entities", "relations")]
-            pairs[a, b] = find_common(members[a].graph, members[b].graph, *links)
+            entities, relations = (_links(Path(f"{stem}.{kind}.tsv"), progress) for kind in ("entities", "relations"))
+            pairs[a, b] = Links(entities, relations)
     return _checked(folder.resolve().name, members, pairs, folder)
 
 
-def _links(path: Path, progress: Progress) -> list[tuple[str, str]]:
-    return read_links(path, progress) if path.exists() else []
+def _links(path: Path, progress: Progress) -> tuple[Link, ...]:
+    return tuple(read_links(path, progress)) if path.exists() else ()
 
 
 def _from_toml(path: Path, progress: Progress) -> Federation:
@@ -148,12 +221,13 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
         entry = _Member.build(table, where)
         TrainSettings.build(entry.train, f"{where} train")
         source = entry.graph if entry.graph.startswith("pykeen:") else str(path.parent / entry.graph)
-        members[name] = Member(read_graph(source, progress=progress), entry.train, tuple(entry.refuses))
+        member = Member(read_graph(source, progress=progress), entry.train, tuple(entry.refuses))
+        members[name] = member if entry.policy is None else member.keeping(Policy.load(path.parent / entry.policy))
     for name, member in members.items():
         for peer in member.refuses:
             if peer not in members:
                 raise SettingsError(f"{path}: [owners.{name}] refuses {peer!r}{did_you_mean(peer, members)}")
-    pairs = {}
+    pairs: dict[tuple[str, str], Links] = {}
     for number, table in enumerate(file.links):
         where = f"{path}: links[{number}]"
         entry_links = _Links.build(table, where)
@@ -163,21 +237,19 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
                 raise SettingsError(f"{where}: there is no owner {name!r}{did_you_mean(name, members)}")
         if a == b or (a, b) in pairs or (b, a) in pairs:
             raise SettingsError(f"{where}: {a} and {b} are one owner, or linked above already")
-        graph_a, graph_b = members[a].graph, members[b].graph
-        entities, relations = same_labels(graph_a, graph_b) if entry_links.same else ([], [])
-        if entry_links.entities is not None:
-            entities += read_links(path.parent / entry_links.entities, progress)
-        if entry_links.relations is not None:
-            relations += read_links(path.parent / entry_links.relations, progress)
-        pairs[a, b] = find_common(graph_a, graph_b, entities, relations)
+        files = (entry_links.entities, entry_links.relations)
+        entities, relations = (
+            () if file is None else tuple(read_links(path.parent / file, progress)) for file in files
+        )
+        pairs[a, b] = Links(entities, relations, entry_links.same)
     return _checked(file.name or path.stem, members, pairs, path)
 
 
-def _checked(name: str, members: dict[str, Member], pairs: dict[tuple[str, str], Any], where: Path) -> Federation:
-    pairs = {names: sides for names, sides in pairs.items() if len(sides[0])}
-    if not pairs:
+def _checked(name: str, members: dict[str, Member], links: dict[tuple[str, str], Links], where: Path) -> Federation:
+    federation = Federation(name, members, links)
+    if not federation.pairs:
         raise SettingsError(f"{where}: no two owners share an entity or a relation; are the links there?")
     for owner in members:
-        if owner.startswith(".") or "/" in owner or owner == "":
+        if owner.startswith(".") or "/" in owner or "|" in owner or owner == "":
             raise SettingsError(f"{where}: {owner!r} cannot be an owner's name; it names a folder too")
-    return Federation(name, members, pairs)
+    return federation

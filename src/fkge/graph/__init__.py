@@ -7,6 +7,9 @@ from fkge.graph.graph import Graph as Graph
 from fkge.graph.graph import Triples as Triples
 from fkge.graph.graph import Vocabulary as Vocabulary
 from fkge.graph.graph import tidy as tidy
+from fkge.graph.policy import Policy as Policy
+from fkge.graph.policy import Rule as Rule
+from fkge.graph.policy import Shareable as Shareable
 from fkge.graph.readers import read_graph as read_graph
 from fkge.graph.split import sample_triples as sample_triples
 from fkge.graph.split import split_triples as split_triples

@@ -68,7 +68,8 @@ class Builder:
             splits[split] = tidy(triples)
             if repeated := len(triples) - len(splits[split]):
                 self.notes.append(f"{split}: {repeated:,} repeated triples are counted once.")
-        if "valid" in splits or "test" in splits:
+        ready_made = "valid" in splits or "test" in splits
+        if ready_made:
             self._note_missing_and_unseen(splits, len(entities), len(relations))
         else:
             self._split(splits, seed, fractions, allow_unseen)
@@ -81,6 +82,7 @@ class Builder:
             same_as=same_as,
             name=name,
             notes=tuple(self.notes),
+            split_seed=None if ready_made else seed,
         )
 
     def _same_as(self) -> tuple[tuple[str, str], ...]:

@@ -91,6 +91,7 @@ class Graph:
         same_as: pairs (label here, label elsewhere) that the source states to be the same thing.
         name: for people.
         notes: sentences for people on what a reader skipped, kept or did.
+        split_seed: of the draw, where a reader had to split the triples itself; None if it found them split.
 
     """
 
@@ -100,6 +101,7 @@ class Graph:
     same_as: tuple[tuple[str, str], ...] = ()
     name: str = "graph"
     notes: tuple[str, ...] = field(default=())
+    split_seed: int | None = None
 
     def __post_init__(self) -> None:
         splits: dict[str, Triples] = {}

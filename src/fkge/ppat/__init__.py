@@ -21,5 +21,5 @@ from fkge.ppat.messages import Candidate as Candidate
 from fkge.ppat.messages import Gradient as Gradient
 from fkge.ppat.messages import Received as Received
 from fkge.ppat.messages import Samples as Samples
-from fkge.ppat.moments import PaperMoments as PaperMoments
 from fkge.ppat.settings import PpatSettings as PpatSettings
+from fkge.privacy.moments import PaperMoments as PaperMoments

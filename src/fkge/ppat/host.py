@@ -29,13 +29,13 @@ from fkge.ppat.messages import (
     check_vectors,
     unexpected,
 )
-from fkge.ppat.moments import PaperMoments
 from fkge.ppat.settings import PpatSettings
+from fkge.privacy.moments import PaperMoments
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What the host has given away, at the δ of its settings. See `fkge.ppat.moments` for what it covers.
+    """What the host has given away, at the δ of its settings. See `fkge.privacy.moments` for what it covers.
 
     Attributes:
         queries: samples voted on.

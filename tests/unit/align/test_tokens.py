@@ -7,39 +7,75 @@ import itertools
 import time
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fkge.align import Common, Tokens, clusters, initial_vectors, settle
+from fkge.align.links import KINDS, Kind
 from fkge.errors import SettingsError
 from fkge.graph import Graph, Vocabulary
 
 NONE = np.empty(0, np.int64)
 
 
-def graph_of(owner: str, entities: int, relations: int = 2) -> Graph:
-    return Graph(
-        Vocabulary([f"{owner}:{i:05}" for i in range(entities)], "entity"),
-        Vocabulary([f"{owner}:r{i}" for i in range(relations)], "relation"),
-        {},
-    )
+def rows(entities: int, relations: int = 2) -> dict[Kind, int]:
+    return {"entity": entities, "relation": relations}
 
 
-def test_a_token_depends_on_salt_kind_and_label() -> None:
-    graph = Graph(Vocabulary(["a", "b"]), Vocabulary(["a"]), {})
-    tokens = Tokens(graph, "ours")
-    everything = [*tokens["entity"], *tokens["relation"], *Tokens(graph, "theirs")["entity"]]
-    assert len(set(everything)) == 5
-    assert np.array_equal(tokens["entity"], Tokens(graph, "ours")["entity"])
-    assert tokens["entity"].dtype == np.uint64
+def test_a_token_depends_on_seed_kind_and_row_alone() -> None:
+    graphs = [Graph(Vocabulary(labels), Vocabulary(["r"]), {}) for labels in (["a", "b"], ["x", "y"])]
+    first, second = (Tokens.draw(graph, 7) for graph in graphs)
+    assert all(np.array_equal(first[kind], second[kind]) for kind in KINDS)  # labels have no part in it
+    more = Tokens.draw(rows(50, 50), 7)
+    assert np.array_equal(more["entity"][:2], first["entity"])
+    assert first["entity"].dtype == np.uint64
+    other = Tokens.draw(rows(50, 50), 8)
+    everything = np.concatenate([t[kind] for t in (more, other) for kind in KINDS])
+    assert len(np.unique(everything)) == 200
+    assert len(Tokens.draw(rows(0, 0), 0)["entity"]) == 0
+    for seed in (-1, 2**64):
+        with pytest.raises(SettingsError, match="seed"):
+            Tokens.draw(rows(1), seed)
 
 
-def test_equal_labels_begin_alike_only_under_one_salt_or_by_a_link() -> None:
+def test_tokens_are_the_same_on_every_machine() -> None:
+    """Philox4x64-10 (Salmon et al. 2011) in Python's own integers: four rows to a block, blocks counted from 1."""
+    mask = 2**64 - 1
+
+    def block(number: int, key: tuple[int, int]) -> tuple[int, ...]:
+        x, (k0, k1) = (number, 0, 0, 0), key
+        for _ in range(10):
+            a, b = 0xD2E7470EE14C6C93 * x[0], 0xCA5A826395121157 * x[2]
+            x = (b >> 64) ^ x[1] ^ k0, b & mask, (a >> 64) ^ x[3] ^ k1, a & mask
+            k0, k1 = k0 + 0x9E3779B97F4A7C15 & mask, k1 + 0xBB67AE8584CAA73B & mask
+        return x
+
+    for seed in (0, 12345, mask):
+        drawn = Tokens.draw(rows(7, 5), seed)
+        for number, kind in enumerate(("entity", "relation")):
+            key = seed, int.from_bytes(b"\0tokens", "little") + number
+            expected = [*block(1, key), *block(2, key)]
+            assert drawn[kind].tolist() == expected[: len(drawn[kind])]  # type: ignore[index]
+
+
+def test_bits_of_tokens_are_fair_and_rows_independent() -> None:
+    """Each of 64 bits and each pair of neighbouring rows; six standard deviations, 3·10⁻⁷ over all of them."""
+    n = 20_000
+
+    def worst(tokens: npt.NDArray[np.uint64]) -> float:
+        bits = (tokens[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+        changes = bits[1:] != bits[:-1]
+        return float(max(abs(2 * x.mean(axis=0) - 1).max() * len(x) ** 0.5 for x in (bits, changes)))
+
+    assert worst(Tokens.draw(rows(n), 1)["entity"]) < 6
+    assert worst(np.arange(n, dtype=np.uint64)) > 6
+
+
+def test_equal_labels_begin_alike_only_by_a_link() -> None:
     graph = Graph(Vocabulary(["a", "b", "c"]), Vocabulary(["r"]), {})
-    one_salt = [Tokens(graph, "f") for _ in range(2)]
-    assert np.array_equal(one_salt[0]["entity"], one_salt[1]["entity"])
-    tokens = {name: Tokens(graph, f"f/{name}") for name in "xy"}
+    tokens = {name: Tokens.draw(graph, seed) for seed, name in enumerate("xy")}
     assert not np.intersect1d(tokens["x"]["entity"], tokens["y"]["entity"]).size
     settle(tokens, {("x", "y"): (Common(np.array([0, 1]), NONE), Common(np.array([0, 2]), NONE))})
     assert np.array_equal(tokens["x"]["entity"][[0, 1]], tokens["y"]["entity"][[0, 2]])
@@ -49,8 +85,7 @@ def test_equal_labels_begin_alike_only_under_one_salt_or_by_a_link() -> None:
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_chain_of_owners_agrees_within_its_length(backwards: bool) -> None:
     names = [f"owner{i}" for i in range(6)]
-    graphs = {name: graph_of(name, 40) for name in names}
-    tokens = {name: Tokens(graph, "chain") for name, graph in graphs.items()}
+    tokens = {name: Tokens.draw(rows(40), seed) for seed, name in enumerate(names)}
     rng = np.random.default_rng(0)
     pairs = {}
     for a, b in itertools.pairwise(names):
@@ -68,7 +103,7 @@ def test_a_chain_of_owners_agrees_within_its_length(backwards: bool) -> None:
 def test_vectors_are_equal_exactly_on_linked_rows(owners: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = [f"o{i}" for i in range(owners)]
-    tokens = {name: Tokens(graph_of(name, 25), "f") for name in names}
+    tokens = {name: Tokens.draw(rows(25), number) for number, name in enumerate(names)}
     pairs, ids = {}, {}
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
@@ -77,15 +112,15 @@ def test_vectors_are_equal_exactly_on_linked_rows(owners: int, seed: int) -> Non
             pairs[a, b] = Common(ids[a, b][0], NONE), Common(ids[a, b][1], NONE)
     settle(tokens, pairs)
     numbers, count = clusters(dict.fromkeys(names, 25), ids)
-    rows = np.concatenate([initial_vectors(tokens[name]["entity"], 4, 0.5, seed) for name in names])
+    vectors = np.concatenate([initial_vectors(tokens[name]["entity"], 4, 0.5, seed) for name in names])
     same_thing = np.concatenate([numbers[name] for name in names])
-    equal = (rows[:, None] == rows[None]).all(2)
+    equal = (vectors[:, None] == vectors[None]).all(2)
     assert np.array_equal(equal, same_thing[:, None] == same_thing[None])
-    assert len(np.unique(rows, axis=0)) == count
+    assert len(np.unique(vectors, axis=0)) == count
 
 
 def test_wrong_messages_are_refused_and_change_nothing() -> None:
-    tokens = Tokens(graph_of("a", 5), "f")
+    tokens = Tokens.draw(rows(5), 0)
     common = Common(np.array([0, 3]), np.array([1]))
     before = tokens["entity"].copy()
     good = tokens.of(common)
@@ -104,13 +139,13 @@ def test_wrong_messages_are_refused_and_change_nothing() -> None:
 
 def test_a_row_depends_on_seed_and_token_alone() -> None:
     tokens = np.random.default_rng(0).integers(2**64, size=3000, dtype=np.uint64)
-    rows = initial_vectors(tokens, 48, 0.3, 7)
-    assert rows.dtype == np.float32
-    assert np.abs(rows).max() <= np.float32(0.3)
+    vectors = initial_vectors(tokens, 48, 0.3, 7)
+    assert vectors.dtype == np.float32
+    assert np.abs(vectors).max() <= np.float32(0.3)
     order = np.random.default_rng(1).permutation(3000)
-    assert np.array_equal(initial_vectors(tokens[order], 48, 0.3, 7), rows[order])
-    assert np.array_equal(initial_vectors(tokens[5:6], 48, 0.3, 7), rows[5:6])
-    assert not (initial_vectors(tokens, 48, 0.3, 8) == rows).any(axis=1).any()
+    assert np.array_equal(initial_vectors(tokens[order], 48, 0.3, 7), vectors[order])
+    assert np.array_equal(initial_vectors(tokens[5:6], 48, 0.3, 7), vectors[5:6])
+    assert not (initial_vectors(tokens, 48, 0.3, 8) == vectors).any(axis=1).any()
 
 
 def test_the_numbers_are_the_same_on_every_machine() -> None:
@@ -133,11 +168,11 @@ def test_the_numbers_are_the_same_on_every_machine() -> None:
         assert got[0].tolist() == [float(x) for x in expected]
 
 
-@pytest.mark.parametrize("tokens", ["hashed", "counted"])
+@pytest.mark.parametrize("tokens", ["drawn", "counted"])
 def test_vectors_are_uniform_and_independent(tokens: str) -> None:
     """Even of tokens that follow each other, which a weak hash would show."""
     n, width = 4000, 32
-    given_tokens = Tokens(graph_of("a", n), "f")["entity"] if tokens == "hashed" else np.arange(n, dtype=np.uint64)
+    given_tokens = Tokens.draw(rows(n), 0)["entity"] if tokens == "drawn" else np.arange(n, dtype=np.uint64)
     x = initial_vectors(given_tokens, width, 1.0, 0).astype(np.float64)
     # Kolmogorov-Smirnov over all numbers, 1e-6 level: 2.7 / √N.
     flat = np.sort((x.ravel() + 1) / 2)

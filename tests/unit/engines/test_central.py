@@ -19,7 +19,7 @@ from fkge.errors import SettingsError
 from fkge.evaluate import Known, metrics, rank
 from fkge.federation import Federation, Home, Member
 from fkge.federation.owner import seed_of
-from fkge.federation.source import find_common, same_labels
+from fkge.federation.source import Links
 from fkge.simulations import Simulation
 
 KINDS: tuple[Kind, ...] = ("entity", "relation")
@@ -136,7 +136,7 @@ def test_fede_is_local_training_with_means_in_between(tmp_path: Path) -> None:
 def test_twins_in_one_graph_end_alike(tmp_path: Path) -> None:
     """Two owners of one graph begin alike and, where everything is merged, end alike."""
     graph = arc("twin", 0)
-    pairs = {("ant", "bee"): find_common(graph, graph, *same_labels(graph, graph))}
+    pairs = {("ant", "bee"): Links(same=True)}
     made = simulation(tmp_path / "run", Federation("twins", {"ant": Member(graph), "bee": Member(graph)}, pairs))
     ant, bee = (begun(home, 0) for home in made.homes)
     assert all(torch.equal(ant[kind], bee[kind]) for kind in KINDS)

@@ -149,7 +149,7 @@ def test_what_makes_no_sense_ends_its_exchange_and_nothing_else(
 
 def test_one_without_peers_has_nothing_to_mix_up(tmp_path: Path) -> None:
     made = tiny_federation()
-    lonely = replace(made, pairs={names: sides for names, sides in made.pairs.items() if "cat" not in names})
+    lonely = replace(made, links={names: links for names, links in made.links.items() if "cat" not in names})
     run = simulation(tmp_path / "run", federation=lonely)
     for arm in ("permuted", "federated"):
         assert InProcess(run.homes, Notes()).run(run.arm(arm))

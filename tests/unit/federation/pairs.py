@@ -11,7 +11,7 @@ import torch
 from fkge.align import Tokens, find_common, same_labels, settle
 from fkge.embed import make_tables
 from fkge.federation.exchange import ClientRole, Gift, HostRole
-from fkge.federation.owner import Acquaintance, Owner, Plan
+from fkge.federation.owner import Acquaintance, Owner, Plan, seed_of
 from fkge.federation.settings import FederationSettings
 from fkge.graph import Graph
 
@@ -41,7 +41,7 @@ def make_owners(
     ways = settings if isinstance(settings, Mapping) else dict.fromkeys(graphs, settings)
     pairs = {(a, b): find_common(graphs[a], graphs[b], *same_labels(graphs[a], graphs[b]))
              for a, b in itertools.combinations(graphs, 2)}  # fmt: skip
-    tokens = {name: Tokens(graph, f"tests/{name}") for name, graph in graphs.items()}
+    tokens = {name: Tokens.draw(graph, seed_of("tests", name)) for name, graph in graphs.items()}
     settle(tokens, pairs)
     forms = {name: make_tables(ways[name].train, 2, 2) for name in graphs}
     peers: dict[str, dict[str, Acquaintance]] = {name: {} for name in graphs}

@@ -14,11 +14,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fkge.embed import make_tables
-from fkge.errors import PeerError
-from fkge.federation import codec, protocol
+from fkge.errors import PeerError, PrivacyError
+from fkge.federation import FederationSettings, Gate, Released, codec, protocol
 from fkge.federation.codec import KINDS, decode, encode
 from fkge.federation.exchange import Gift, Offer, Thanks
 from fkge.settings import TrainSettings
+
+WAY_OUT = Gate(FederationSettings.build({}))
+
+
+def let_go(message: Any) -> Released:
+    return WAY_OUT.release(message, "peer")
+
 
 QUICK = settings(max_examples=60, deadline=None)
 FLOATS = st.floats(width=32)  # NaN and infinities travel; the roles refuse them
@@ -60,7 +67,7 @@ def test_every_kind_comes_back_as_it_went(name: str) -> None:
     @QUICK
     @given(messages(KINDS[name]), st.integers(0, 2**40))
     def check(message: Any, session: int) -> None:
-        back, number = decode(encode(message, session))
+        back, number = decode(encode(let_go(message), session))
         assert type(back) is KINDS[name]
         assert number == session
         assert all(same(getattr(message, f.name), getattr(back, f.name)) for f in fields(message))
@@ -73,7 +80,7 @@ def test_every_kind_comes_back_as_it_went(name: str) -> None:
 def test_a_message_that_was_tampered_with_is_refused_or_read_and_nothing_else(
     message: Any, data: st.DataObject
 ) -> None:
-    good = encode(message, 7)
+    good = encode(let_go(message), 7)
     mutated = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
         mutated[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
@@ -87,7 +94,7 @@ def test_a_message_that_was_tampered_with_is_refused_or_read_and_nothing_else(
 @QUICK
 @given(ANY, st.data())
 def test_a_message_cut_short_or_with_a_tail_is_never_the_message(message: Any, data: st.DataObject) -> None:
-    good = encode(message)
+    good = encode(let_go(message))
     cut = good[: data.draw(st.integers(0, len(good) - 1))]
     with_tail = good + data.draw(st.binary(min_size=1, max_size=20))
     for bad in (cut, with_tail):
@@ -162,7 +169,7 @@ def test_hostile_bytes(what: str, data: bytes) -> None:
 
 
 def test_too_long_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encode(Thanks(0))
+    data = encode(let_go(Thanks(0)))
     monkeypatch.setattr(codec, "_LIMIT", len(data) - 1)
     with pytest.raises(PeerError, match="too long"):
         decode(data)
@@ -186,9 +193,14 @@ def test_what_is_no_message_has_no_encoder() -> None:
         tables, tables["entity"], tables.export(state=True), tables.snapshot(), gift, event, Impostor(tables["entity"]),
         protocol.Begin(), protocol.Drop("a"), None, "text", [Thanks(0)],
     ]  # fmt: skip
-    for thing in things:
-        with pytest.raises(TypeError, match="nothing that may leave"):
+    for thing in [*things, Thanks(0), Offer(0, "", torch.zeros(1, 1), torch.zeros(0, 1))]:
+        with pytest.raises(TypeError, match="not released"):
             encode(thing)
+    for thing in things:
+        with pytest.raises(PrivacyError, match="does not leave"):
+            let_go(thing)
+    with pytest.raises(PrivacyError, match="only a gate"):
+        Released(Thanks(0), "public", object())
 
 
 class Larger(Offer):
@@ -196,8 +208,8 @@ class Larger(Offer):
 
 
 def test_what_is_made_of_a_message_is_none() -> None:
-    with pytest.raises(TypeError):
-        encode(Larger(0, "", torch.zeros(1, 1), torch.zeros(0, 1)))
+    with pytest.raises(PrivacyError):
+        let_go(Larger(0, "", torch.zeros(1, 1), torch.zeros(0, 1)))
 
 
 def test_no_kind_holds_a_mapping_or_an_object() -> None:

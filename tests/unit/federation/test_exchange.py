@@ -259,7 +259,7 @@ def test_every_mode_between_two_owners(mode: str, neighbours: bool) -> None:
         assert len(back.virtual.relations) == 1
     outcome = owners["a"].improve([gift])
     assert outcome.score is not None
-    assert owners["a"].ledger.handshakes == {"b": 1}
+    assert owners["a"].activity.handshakes == {"b": 1}
 
 
 def test_what_a_hidden_exchange_sends_is_not_what_the_owner_has() -> None:

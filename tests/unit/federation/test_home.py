@@ -34,7 +34,7 @@ def test_what_is_put_into_a_home_is_found_there(tmp_path: Path) -> None:
         assert (home.name, home.seed, home.refuses) == (name, 3, ())
         assert home.graph.fingerprint == federation.graphs[name].fingerprint
         assert {peer: known.common for peer, known in home.peers.items()} == federation.common(name)
-        assert all(np.array_equal(home.held[split], mask) for split, mask in held[name].items())
+        assert all(np.array_equal(home.whole.held[split], mask) for split, mask in held[name].items())
         assert home.settings.train.model == ("TransR" if name == "bee" else "TransE")
         assert home.settings.model_copy(update={"train": None}) == tiny_settings().model_copy(update={"train": None})
     assert found["ant"].peers["bee"].model == "TransR"
@@ -102,8 +102,8 @@ def test_arms_make_different_owners(tmp_path: Path) -> None:
         assert (own != others).all()
         assert len(set(zip(own, others, strict=True))) == len(set(own))  # a thing is confused alike towards everybody
     assert not (lone.tables["entity"] == federated.tables["entity"]).any()
-    strict = home.deciding()
-    free = ~(home.held["valid"] | home.chained["valid"])
+    strict = home.deciding(shared=True)
+    free = ~(home.whole.held["valid"] | home.whole.chained["valid"])
     assert 0 < len(strict) == int(free.sum()) < len(home.graph.valid)
 
 
@@ -152,7 +152,7 @@ def test_an_owner_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     owner.save(home.arm_folder("independent") / "checkpoint.safetensors")
     again, trained = home.owner(Arm("federated", then, begin_with="independent"))
     assert trained
-    assert (again.trainer.epoch, again.ledger) == (2, owner.ledger)
+    assert (again.trainer.epoch, again.activity) == (2, owner.activity)
     with pytest.raises(RunError, match="no such file"):
         home.owner(Arm("federated", then, begin_with="control"))
     foreign = replace(home, name="bee")

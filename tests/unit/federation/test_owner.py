@@ -58,14 +58,14 @@ def test_the_best_score_never_falls(start: str) -> None:
         for name, owner in owners.items():
             outcome = owner.improve([gifts[name]])
             assert outcome.score is not None
-            assert outcome.best == owner.ledger.best_score
+            assert outcome.best == owner.activity.best_score
             assert outcome.improved == (outcome.score == outcome.best)
             scores[name].append(outcome.best or 0.0)
     for name, owner in owners.items():
         assert scores[name] == sorted(scores[name])
         owner.best()
-        assert owner.score() == owner.ledger.best_score
-        ledger = owner.ledger
+        assert owner.score() == owner.activity.best_score
+        ledger = owner.activity
         assert ledger.rounds == 6
         assert 0 <= ledger.accepted <= 6
         assert ledger.handshakes == {"ab".replace(name, ""): 6}
@@ -94,7 +94,7 @@ def sixty_rounds(number: int, folder: Path) -> None:
     host = owners["b"]
     for owner in owners.values():
         owner.improve(initial=True)
-    best, fell = host.ledger.best_score, 0
+    best, fell = host.activity.best_score, 0
     for session in range(1, 61):
         gifts = []
         for peer in rng.permutation(["a", "c"])[: rng.integers(0, 3)]:
@@ -111,7 +111,7 @@ def sixty_rounds(number: int, folder: Path) -> None:
             gifts.append(gift)
         owners[str(rng.choice(["a", "c"]))].improve()
         outcome = host.improve(gifts, pause=EveryNth(3) if rng.random() < 0.1 else None)
-        ledger = host.ledger
+        ledger = host.activity
         assert outcome.best == ledger.best_score
         if outcome.score is not None:
             assert ledger.best_score is not None
@@ -125,11 +125,11 @@ def sixty_rounds(number: int, folder: Path) -> None:
             twin = fresh()["b"]
             twin.load(folder / "b")
             twin.best()
-            assert twin.score() == twin.ledger.best_score
+            assert twin.score() == twin.activity.best_score
             assert best is None or twin.score() >= best
     assert fell > 3  # some of it did harm, and was not kept
     host.best()
-    assert host.score() == host.ledger.best_score
+    assert host.score() == host.activity.best_score
 
 
 @pytest.mark.parametrize("number", range(len(WAYS)))
@@ -138,7 +138,7 @@ def test_the_best_score_never_falls_whatever_peers_give(number: int, tmp_path: P
 
 
 def keeps_the_last(owner: Owner) -> tuple[float, bool]:
-    owner.ledger.best_score = None
+    owner.activity.best_score = None
     return Owner._test(owner)
 
 
@@ -175,7 +175,7 @@ def test_a_ring_is_learned(ring: Graph) -> None:
 def test_going_back_restores_every_number_and_the_frame() -> None:
     owner = make_owners(TWO, federation_settings(aggregate="replace", patience=1, moments="fresh"))["b"]
     owner.improve(initial=True)
-    best, score, epoch = numbers(owner), owner.ledger.best_score, owner.trainer.epoch
+    best, score, epoch = numbers(owner), owner.activity.best_score, owner.trainer.epoch
     assert owner.score() == score
     outcome = owner.improve([junk(owner, "a", frame="a")])
     assert not outcome.improved
@@ -185,14 +185,14 @@ def test_going_back_restores_every_number_and_the_frame() -> None:
     assert owner.frame == "b"
     assert owner.score() == score
     assert owner.trainer.epoch == epoch + 2  # what was spent is spent
-    assert owner.ledger.backtracked == 1
-    assert owner.ledger.stale == 0
+    assert owner.activity.backtracked == 1
+    assert owner.activity.stale == 0
 
 
 def test_patience_gives_several_chances() -> None:
     owner = make_owners(TWO, federation_settings(aggregate="replace", patience=3, test_every=1))["b"]
     owner.improve(initial=True)
-    assert owner.ledger.stale == 0  # the first training has gone back already
+    assert owner.activity.stale == 0  # the first training has gone back already
     seen = [owner.improve([junk(owner, "a", "b", seed)]) for seed in range(3)]
     assert [o.backtracked for o in seen] == [False, False, True]
     assert [o.news for o in seen] == [True, True, False]
@@ -206,8 +206,8 @@ def test_tests_come_every_so_many_exchanges_and_at_the_end() -> None:
     seen = [owner.improve([exchange(owners["b"], owner, s)]) for s in range(1, 5)]
     assert [o.score is not None for o in seen] == [False, False, True, True]
     assert [o.spent for o in seen] == [False, False, False, True]
-    assert owner.ledger.accepted <= owner.ledger.rounds == 4
-    assert owner.ledger.pending == 0
+    assert owner.activity.accepted <= owner.activity.rounds == 4
+    assert owner.activity.pending == 0
 
 
 def test_the_first_training_counts_as_no_exchange() -> None:
@@ -216,7 +216,7 @@ def test_the_first_training_counts_as_no_exchange() -> None:
         owner.improve(initial=True)
     outcome = owners["a"].improve([exchange(owners["b"], owners["a"])])
     assert outcome.improved  # the first test of all
-    assert owners["a"].ledger.accepted == 1
+    assert owners["a"].activity.accepted == 1
 
 
 def test_others_get_a_hearing_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def to_its_end(owner: Owner, pause: EveryNth | None = None) -> int:
 
 
 def without_seconds(owner: Owner) -> Any:
-    return replace(owner.ledger, seconds={})
+    return replace(owner.activity, seconds={})
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -304,7 +304,7 @@ def test_a_first_training_may_be_left_anywhere_and_ends_as_if_it_had_not_been(
     straight.improve(initial=True)
     halts = 0
     while (outcome := halting.improve(initial=True, pause=pause)).halted:
-        assert outcome == Outcome(False, False, None, halting.ledger.best_score, False, False, halted=True)
+        assert outcome == Outcome(False, False, None, halting.activity.best_score, False, False, halted=True)
         assert halting.can_save
         halts += 1
         if halts % 2:  # in another life
@@ -336,8 +336,8 @@ def test_later_work_may_be_left_too_and_no_gift_is_taken_twice(n: int, given: bo
     assert halting.improve(the_same, pause=pause).halted == (n < 10)  # two epochs ask ten times
     assert to_its_end(halting, pause) >= 2
     assert same(numbers(halting), numbers(straight))
-    assert halting.ledger.epochs == straight.ledger.epochs == 11
-    assert halting.ledger.rounds == halting.ledger.handshakes.get("b", 0) == int(given)
+    assert halting.activity.epochs == straight.activity.epochs == 11
+    assert halting.activity.rounds == halting.activity.handshakes.get("b", 0) == int(given)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -369,10 +369,10 @@ def test_an_epoch_that_broke_off_is_finished_before_gifts_come_into_it() -> None
     gift = exchange(owners["a"], b)  # of peers that did not wait
     assert b.improve([gift], pause=EveryNth(1)).halted
     assert b.trainer.chunk == 3
-    assert b.ledger.rounds == 0  # not taken yet: whoever left gives it again, or has newer
+    assert b.activity.rounds == 0  # not taken yet: whoever left gives it again, or has newer
     assert not b.improve([gift]).halted
     assert b.trainer.epoch == 3
-    assert b.ledger.rounds == 1
+    assert b.activity.rounds == 1
     twin.trainer.run_epoch()
     twin.improve([gift])
     assert same(numbers(b), numbers(twin))
@@ -574,7 +574,7 @@ def test_moments_are_averaged_over_those_who_send_them() -> None:
 
 def test_choosing_a_mix_counts_as_looking() -> None:
     owner, _, _ = aggregated("validation")
-    assert owner.ledger.tests == 2 * len(MIXES) + 1  # both kinds, and the test that was due
+    assert owner.activity.tests == 2 * len(MIXES) + 1  # both kinds, and the test that was due
 
 
 @pytest.mark.parametrize("mode", ["procrustes", "ppat+refine"])
@@ -790,8 +790,8 @@ def test_an_owner_that_was_interrupted_goes_on_bit_for_bit(tmp_path: Path, neigh
         assert one.frame == two.frame
         assert one.spent
         assert two.spent
-        one.ledger.seconds = two.ledger.seconds = {}
-        assert one.ledger == two.ledger
+        one.activity.seconds = two.activity.seconds = {}
+        assert one.activity == two.activity
         assert same(numbers_of(one.best()), numbers_of(two.best()))
         assert one.frame == two.frame
 

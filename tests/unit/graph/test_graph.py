@@ -92,6 +92,7 @@ def test_public_surface() -> None:
         "bundled",
         "graph",
         "openke",
+        "policy",
         "rdf",
         "readers",
         "source",
@@ -100,5 +101,5 @@ def test_public_surface() -> None:
         "tables",
     }
     public = {name for name in vars(fkge.graph) if not name.startswith("_")} - modules
-    types = {"Graph", "Vocabulary", "Triples", "HEAD", "RELATION", "TAIL"}
+    types = {"Graph", "Vocabulary", "Triples", "HEAD", "RELATION", "TAIL", "Policy", "Rule", "Shareable"}
     assert public == types | {"tidy", "read_graph", "sample_triples", "split_triples", "save_graph", "load_graph"}

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fkge.ppat import PaperMoments
-from fkge.ppat.moments import moment
+from fkge.privacy.moments import moment
 
 
 def bound(queries: int, lam: float = 0.05, delta: float = 1e-5) -> float:

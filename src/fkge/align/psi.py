@@ -1,0 +1,391 @@
+"""Private set intersection: two owners find the texts that both hold, and learn nothing about the others.
+
+Each side hides its items behind a secret of its own: an item becomes a point of the curve P-256, raised to a secret
+exponent. Raising commutes, so what both have raised is equal exactly where the items are, whoever was first, and
+without an exponent a dictionary of all items matches nothing. Two roles, bytes in and bytes out, no I/O:
+
+    client                                             host
+      │  ASK     its items hidden: H(x)^c, sorted        │
+      │ ───────────────────────────────────────────────► │
+      │  ANSWER  its own, H(y)^h, sorted, and those of   │
+      │          the client raised again: H(x)^(ch)      │
+      │ ◄─────────────────────────────────────────────── │
+      │  CLAIM   which of the host's, by their places,   │  the client strips c and compares: it knows
+      │          and a proof                             │
+      │ ───────────────────────────────────────────────► │  the host looks up its own items: now it knows
+      │  AGREED  a proof                                 │
+      │ ◄─────────────────────────────────────────────── │
+
+What each learns: how many items the other holds, and which are common. The client's claim gives away no more than
+that: it names places in the host's own list, which mean nothing to anybody else. A proof is a digest of *all* common
+items together, under a secret that the two agree on in passing (Diffie-Hellman on the same curve), so neither
+can take a row that it cannot name: a client that claims places at random, or a host that answers so that everything
+seems common, fails. Points are compared whole. There are no false positives to allow for, as there are in the packed
+forms of the library, whose own (Golomb) overflows at such sizes; should two ever be equal by chance, the proofs differ.
+
+With a minimum overlap, a round goes before it in which the host sorts what it raised, so that only the *number* of
+common items shows (SIZE, SIZED). Below the minimum both stop (STOP), no item revealed; the number is.
+
+Against a peer that follows the protocol this is all there is to know. Known weaknesses against one that does not:
+
+- It can put in things that it does not hold: a dictionary. Nothing can tell; hence caps on the number of items and on
+  the runs (`Turnstile`). With a minimum it can fill up with things known to be common, or lie about the number.
+- It can hold things back, so that the other believes less to be common.
+- A host that knows one of the client's things, and guesses its place, can make others seem common, and the claim's
+  proof then lets it test a guess of all those together: in practice, of one more thing in each run.
+- A wrong claim is an answer to a guess, so it ends the host's run. Other bad messages change nothing, but they may cost
+  the receiver as much work as good ones; whoever runs a role should hang up on a peer that sends them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from fkge.align.links import KINDS, Kind
+from fkge.errors import PeerError, SettingsError
+from fkge.settings import Settings
+
+Normalisation: TypeAlias = Literal["nfkc-1", "nfkc-fold-1"]
+Point: TypeAlias = bytes
+"""33 bytes: a point of P-256, compressed."""
+
+
+class PsiSettings(Settings):
+    """How an owner intersects."""
+
+    max_items: int = Field(
+        1_000_000, ge=1, lt=2**31, description="items at most on either side; what a dictionary can test in one run"
+    )
+    min_overlap: int = Field(
+        0, ge=0, lt=2**31, description="common entities below which both stop before any is revealed; 0 asks no size"
+    )
+    runs: int = Field(4, ge=1, description="alignments that one peer may ask for within `period`")
+    period: float = Field(86_400.0, gt=0, allow_inf_nan=False, description="seconds")
+    normalisation: Normalisation = Field(
+        "nfkc-1", description="how labels are made comparable; nfkc-fold-1 also ignores case. Both sides need the same"
+    )
+
+
+class OverlapError(PeerError):
+    """Too little in common to go on. No item was revealed; the number in common was, to both."""
+
+    def __init__(self, kind: Kind, size: int, minimum: int) -> None:
+        self.size, self.minimum = size, minimum
+        super().__init__(
+            f"{size} {kind} keys in common, fewer than the {minimum} asked for: stopped before any was revealed. "
+            "Both sides know this number now; a smaller min_overlap would let them go on"
+        )
+
+
+class Message(IntEnum):
+    """What a frame says."""
+
+    SIZE, SIZED, ASK, ANSWER, CLAIM, AGREED, STOP = range(1, 8)
+
+
+_MAGIC = b"PSI1"
+_FRAME = struct.Struct("<4sBB16s")  # magic, message, item kind, digest of all that was said before
+_HELLO = struct.Struct("<III33s16s")  # items, minimum, number in common if known, public point, normalisation
+_REPLY = struct.Struct("<II33s")  # items, minimum, public point
+_STOP = struct.Struct("<II")  # number in common, minimum
+_POINT, _PROOF, _PLACE = 33, 32, 4
+_UNKNOWN = 2**32 - 1
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of the group of P-256: exponents count modulo this prime."""
+
+
+class _Secret:
+    """A secret exponent, drawn by the library from the system's entropy and used for one purpose in one run."""
+
+    def __init__(self) -> None:
+        import private_set_intersection.python as library
+
+        self._library: Any = library
+        self._hider = library.client.CreateWithNewKey(True)
+        self._key = int.from_bytes(self._hider.GetPrivateKeyBytes(), "big")
+
+    def hide(self, texts: Sequence[str]) -> list[Point]:
+        """H(text)^key of each, in order."""
+        return list(self._hider.CreateRequest(list(texts)).encrypted_elements)
+
+    def again(self, points: Sequence[Point]) -> list[Point]:
+        """point^key of each, in order; `PeerError` if one is no point of the curve."""
+        return self._raised(points, self._key)
+
+    def strip(self, points: Sequence[Point]) -> list[Point]:
+        """Undoes `again`, and what `hide` did on top of the text."""
+        return self._raised(points, pow(self._key, -1, _ORDER))
+
+    def _raised(self, points: Sequence[Point], exponent: int) -> list[Point]:
+        raiser = self._library.server.CreateFromKey(exponent.to_bytes(32, "big"), True)
+        request = self._library.Request(reveal_intersection=True, encrypted_elements=points)
+        try:
+            return list(raiser.ProcessRequest(request).encrypted_elements)
+        except RuntimeError:
+            raise PeerError("a peer's message holds bytes that are not a point of the curve") from None
+
+
+class _Role:
+    """What client and host have in common: items, a place in the conversation, and frames.
+
+    Attributes:
+        found: the common items, sorted, once both sides have proved that they know them; None before.
+        refused: why the two stopped, if they did.
+    """
+
+    _table: ClassVar[Mapping[str, tuple[Message, ...]]]
+    """For each state the messages that may come."""
+
+    def __init__(self, items: Iterable[str], settings: PsiSettings, kind: Kind = "entity") -> None:
+        self._items = sorted(set(items))
+        if len(self._items) > settings.max_items:
+            raise SettingsError(
+                f"{len(self._items):,} {kind} keys to intersect, but max_items is {settings.max_items:,}; raise it "
+                "here and at the peer"
+            )
+        for item in self._items:
+            if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
+                raise SettingsError(f"{kind} key {item!r} is not text that UTF-8 can carry; repair the label")
+        self._settings, self._kind = settings, kind
+        self._state = next(iter(self._table))
+        self._said = bytes(16)
+        self._pact = _Secret()
+        self.found: list[str] | None = None
+        self.refused: OverlapError | None = None
+
+    def step(self, data: bytes) -> bytes | None:
+        """Take in a message and give the next, if there is one. What cannot be used raises and changes nothing."""
+        message, body = self._open(data)
+        answer = self._act(message, body, _after(self._said, data))
+        self._said = _after(self._said, data)
+        return None if answer is None else self._seal(*answer)
+
+    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
+        raise NotImplementedError
+
+    def _seal(self, message: Message, body: bytes) -> bytes:
+        frame = _FRAME.pack(_MAGIC, message, KINDS.index(self._kind), self._said) + body
+        self._said = _after(self._said, frame)
+        return frame
+
+    def _open(self, data: bytes) -> tuple[Message, bytes]:
+        if len(data) < _FRAME.size or data[:4] != _MAGIC:
+            raise PeerError("a peer sent something that is not a message of an intersection")
+        _, message, kind, said = _FRAME.unpack_from(data)
+        due = self._table[self._state]
+        if message not in due:
+            names = " or ".join(m.name for m in due) or "nothing more"
+            raise PeerError(f"a peer sent message {message} of an intersection; due was {names}")
+        if kind != KINDS.index(self._kind):
+            raise PeerError(f"a peer sent a message about another kind of item; this is about {self._kind} keys")
+        if said != self._said:
+            raise PeerError(
+                "a peer sent a message that does not follow from what was said before: is it from another run?"
+            )
+        return Message(message), data[_FRAME.size :]
+
+    def _points(self, body: bytes, *counts: int) -> list[list[Point]]:
+        """Lists of so many points each; all of `body`, each list without repetitions."""
+        if len(body) != _POINT * sum(counts):
+            raise PeerError(f"a peer sent {len(body):,} bytes where {sum(counts):,} points were due")
+        out, start = [], 0
+        for count in counts:
+            end = start + count * _POINT
+            points = [body[i : i + _POINT] for i in range(start, end, _POINT)]
+            if len(set(points)) < count:
+                raise PeerError("a peer sent a point twice; each stands for another item")
+            out.append(points)
+            start = end
+        return out
+
+    def _cap(self, count: int) -> None:
+        if count > self._settings.max_items:
+            raise PeerError(f"a peer holds {count:,} {self._kind} keys; max_items is {self._settings.max_items:,} here")
+
+    def _proof(self, secret: Point, said: bytes, who: bytes, items: Iterable[str]) -> bytes:
+        """A digest of all `items` together: who made it knew every one."""
+        digest = hashlib.blake2b(digest_size=_PROOF, key=secret + said, person=who)
+        for text in map(str.encode, items):
+            digest.update(len(text).to_bytes(4, "little") + text)
+        return digest.digest()
+
+    def _public(self) -> Point:
+        return self._pact.hide(["fkge"])[0]
+
+
+class PsiClient(_Role):
+    """The side that asks. The work is 3 exponents per item of its own and 1 per item of the host, both sides
+    together: the owner with fewer items should be the client.
+
+    Args:
+        items: texts, each counted once.
+        settings: its limits.
+        kind: what the items stand for; both sides must agree.
+    """
+
+    _table: ClassVar = {
+        "new": (),
+        "sizing": (Message.SIZED,),
+        "asked": (Message.ANSWER,),
+        "claimed": (Message.AGREED,),
+        "over": (),
+    }
+
+    def start(self) -> bytes:
+        """The first message."""
+        if self._state != "new":
+            raise RuntimeError("start() was called before")
+        if self._settings.min_overlap:
+            self._state = "sizing"
+            return self._seal(Message.SIZE, self._hello())
+        return self._seal(*self._ask())
+
+    def _hello(self, size: int = _UNKNOWN) -> bytes:
+        """Items hidden behind a new secret and sorted, which is a random order to who does not know the secret."""
+        self._secret = _Secret()
+        hidden = dict(zip(self._secret.hide(self._items), self._items, strict=True))
+        points = sorted(hidden)
+        self._asked = [hidden[point] for point in points]
+        name = self._settings.normalisation.encode()
+        hello = _HELLO.pack(len(points), self._settings.min_overlap, size, self._public(), name)
+        return hello + b"".join(points)
+
+    def _ask(self, size: int = _UNKNOWN) -> tuple[Message, bytes]:
+        hello = self._hello(size)
+        self._state, self._size = "asked", size
+        return Message.ASK, hello
+
+    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
+        if message == Message.AGREED:
+            self._agreed(body)
+            return None
+        if len(body) < _REPLY.size:
+            raise PeerError("a peer's answer is cut short")
+        count, minimum, public = _REPLY.unpack_from(body)
+        self._cap(count)
+        theirs, raised = self._points(body[_REPLY.size :], count, len(self._items))
+        place = {point: i for i, point in enumerate(theirs)}
+        stripped = self._secret.strip(raised)
+        if message == Message.SIZED:
+            return self._sized(sum(point in place for point in stripped), max(minimum, self._settings.min_overlap))
+        common = {place[point]: item for point, item in zip(stripped, self._asked, strict=True) if point in place}
+        if self._size not in (_UNKNOWN, len(common)):
+            raise PeerError(
+                f"{len(common)} {self._kind} keys in common, {self._size} a moment ago: the peer changed its set"
+            )
+        shared = self._pact.again([public])[0]
+        self._common, self._shared, self._state = sorted(common.values()), shared, "claimed"
+        places = struct.pack(f"<{len(common)}I", *sorted(common))
+        return Message.CLAIM, places + self._proof(shared, said, b"client", self._common)
+
+    def _sized(self, size: int, minimum: int) -> tuple[Message, bytes]:
+        if size >= minimum:
+            return self._ask(size)
+        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
+        return Message.STOP, _STOP.pack(size, minimum)
+
+    def _agreed(self, body: bytes) -> None:
+        if not hmac.compare_digest(body, self._proof(self._shared, self._said, b"host", self._common)):
+            raise PeerError(
+                f"the peer could not prove that it knows the {len(self._common)} {self._kind} keys it shares"
+            )
+        self._state, self.found = "over", self._common
+
+
+class PsiHost(_Role):
+    """The side that answers, once.
+
+    Args:
+        items: texts, each counted once.
+        settings: its limits. With a minimum, it answers only who asks for the number first.
+        kind: what the items stand for; both sides must agree.
+    """
+
+    _table: ClassVar = {
+        "waiting": (Message.SIZE, Message.ASK),
+        "sized": (Message.ASK, Message.STOP),
+        "answered": (Message.CLAIM,),
+        "over": (),
+    }
+    _peers, _least, _size = 0, 0, _UNKNOWN  # what the client said: its items, the larger minimum, the number in common
+
+    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
+        if message == Message.CLAIM:
+            return self._claimed(body, said)
+        if message == Message.STOP:
+            self._stopped(body)
+            return None
+        return self._asked(message, body)
+
+    def _asked(self, message: Message, body: bytes) -> tuple[Message, bytes]:
+        if len(body) < _HELLO.size:
+            raise PeerError("a peer's first message is cut short")
+        count, minimum, size, public, name = _HELLO.unpack_from(body)
+        self._check(message, count, minimum, size, name.rstrip(b"\0"))
+        (points,) = self._points(body[_HELLO.size :], count)
+        secret = _Secret()
+        raised, shared = secret.again(points), self._pact.again([public])[0]
+        hidden = dict(zip(secret.hide(self._items), self._items, strict=True))
+        order = sorted(hidden)
+        if message == Message.SIZE:
+            raised.sort()  # or the client could tell which of its own are common
+        self._offered, self._shared = [hidden[point] for point in order], shared
+        self._peers, self._least, self._size = count, max(minimum, self._settings.min_overlap), size
+        self._state = "sized" if message == Message.SIZE else "answered"
+        reply = _REPLY.pack(len(order), self._settings.min_overlap, self._public())
+        return Message.SIZED if message == Message.SIZE else Message.ANSWER, reply + b"".join([*order, *raised])
+
+    def _check(self, message: Message, count: int, minimum: int, size: int, name: bytes) -> None:
+        self._cap(count)
+        if name != self._settings.normalisation.encode():
+            theirs = name.decode("ascii", "replace")
+            raise PeerError(
+                f"a peer normalises labels by {theirs!r}, this owner by {self._settings.normalisation!r}; both need "
+                "the same (normalisation)"
+            )
+        if message == Message.ASK and self._state == "waiting":
+            if self._settings.min_overlap or minimum:
+                raise PeerError(
+                    "a minimum is set, so the number in common comes first; the asking side must set min_overlap too"
+                )
+            if size != _UNKNOWN:
+                raise PeerError("a peer names a number in common that nobody has counted")
+        if message == Message.ASK and self._state == "sized":
+            if count != self._peers:
+                raise PeerError(f"a peer asks with {count:,} {self._kind} keys after {self._peers:,} were counted")
+            if not max(minimum, self._least) <= size <= min(count, len(self._items)):
+                raise PeerError(f"a peer goes on with {size:,} in common; it should have stopped, or cannot be right")
+
+    def _stopped(self, body: bytes) -> None:
+        if len(body) != _STOP.size:
+            raise PeerError("a peer's last message has the wrong length")
+        size, minimum = _STOP.unpack(body)
+        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
+
+    def _claimed(self, body: bytes, said: bytes) -> tuple[Message, bytes]:
+        count, rest = divmod(len(body) - _PROOF, _PLACE)
+        if rest or not 0 <= count <= min(self._peers, len(self._offered)):
+            raise PeerError(f"a peer's claim of {len(body):,} bytes does not fit the sets that were intersected")
+        if self._size not in (_UNKNOWN, count):
+            raise PeerError(f"a peer claims {count:,} {self._kind} keys after it had counted {self._size:,}")
+        places = struct.unpack_from(f"<{count}I", body)
+        if any(a >= b for a, b in itertools.pairwise(places)) or (count and places[-1] >= len(self._offered)):
+            raise PeerError(f"a peer claims places that are not in this owner's list of {len(self._offered):,}")
+        common = sorted(self._offered[i] for i in places)
+        if not hmac.compare_digest(body[count * _PLACE :], self._proof(self._shared, self._said, b"client", common)):
+            self._state = "over"  # a second try would be another guess
+            raise PeerError(f"the peer could not prove that it knows the {count:,} {self._kind} keys it claims")
+        self._state, self.found = "over", common
+        return Message.AGREED, self._proof(self._shared, said, b"host", common)
+
+
+def _after(said: bytes, frame: bytes) -> bytes:
+    return hashlib.blake2b(frame, digest_size=16, key=said).digest()

@@ -1,0 +1,340 @@
+"""Training that one triple cannot be read out of: DP-SGD on an owner's triples.
+
+Neighbouring graphs differ by one training triple, added or removed; the vocabulary (which rows there are) is public.
+A *step* sums clipped gradients (`dp_gradients`: one triple moves the sum by at most 1 in L2, over all trained tables),
+adds Gaussian noise of standard deviation σ to *every* number of every row, touched or not, and lets an optimiser move
+the tables along. That is a Gaussian mechanism of sensitivity 1 on a Poisson sample of rate q; whatever is computed of
+its outputs, by anybody, is post-processing. What an accountant needs is (σ, q, number of steps): `DpSettings.noise`,
+`DpSettings.rate`, `DpTrainer.steps_in`.
+
+What a step does *not* depend on: the number of triples (it is private: the rate is the setting, and nothing is divided
+by a batch's size), losses, and the order of triples. What it is not: a guarantee for an entity, for a fact that several
+triples tell, for validation triples, or against one who measures time. Noise is as good as `dp_noise` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fkge.embed.dp_gradients import TABLES, Examples, Gradients, draw, make_gradients
+from fkge.embed.dp_noise import Noise, fresh_key
+from fkge.embed.optimizers import BETA1, BETA2, EPSILON
+from fkge.embed.tables import Tables
+from fkge.embed.trainer import Graft
+from fkge.errors import SettingsError
+from fkge.settings import Settings, TrainSettings
+from fkge.trace import Task
+
+_CHUNKS = 4
+"""Breaks in an epoch of many steps, at most. Before each, all noise put off must be drawn."""
+_NUMBERS = 1 << 16
+"""Numbers of a table that are updated at a time: they stay in the cache, and temporaries stay small."""
+
+
+class DpSettings(Settings):
+    """How an owner trains privately. `noise`, `rate` and the number of steps are what privacy costs; see the module."""
+
+    noise: float = Field(1.0, ge=0, description="σ: standard deviation of the noise, in clips; 0 protects nothing")
+    rate: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="chance of each triple to be in a step, drawn in secret; an epoch is round(1/rate) steps. 1: all",
+    )
+    clip: float = Field(
+        0.1,
+        gt=0,
+        description="C: a triple's gradient is shortened to this length if it is longer; a short one, at which nearly "
+        "all are shortened, serves best. Steps are measured in clips, so lr need not change with it",
+    )
+    negatives: int = Field(8, ge=1, description="corrupted triples of each triple; more make its gradient steadier")
+    relations: Literal["learn", "public"] = Field(
+        "learn", description="train relations too, or leave them as they were agreed on and spend nothing on them"
+    )
+    optimizer: Literal["adam", "momentum", "sgd"] = Field(
+        "adam", description="row-wise optimiser; at small rates sgd and momentum have a shortcut, see `lazy`"
+    )
+    momentum: float = Field(0.9, gt=0, lt=1, description="what a step keeps of the last one's velocity (momentum)")
+    lr: float = Field(
+        0.05,
+        gt=0,
+        description="learning rate; for sgd and momentum it is how far one triple can move a row, so take about 0.02 "
+        "and 0.002",
+    )
+    average: float = Field(
+        0.0, ge=0, le=1, description="`averaged` gives about the mean of this share of the last epochs; 0: the last one"
+    )
+    lazy: bool = Field(
+        True, description="draw a row's noise when it is next read, where the optimiser allows it; the same in law"
+    )
+    gather: int = Field(8192, ge=1, description="triples whose rows are gathered at a time: memory, not results")
+
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch: a public number."""
+        return max(1, round(1 / self.rate))
+
+    def steps_in(self, epochs: int) -> int:
+        """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
+        return epochs * self.steps
+
+    def of(self, train: TrainSettings) -> TrainSettings:
+        """`train` with what private training does put in place of what it would not heed."""
+        return train.model_copy(
+            update={
+                "lr": self.lr, "negatives": self.negatives, "share": 1, "corruption": "uniform", "filtered": False,
+                "schedule": "linear",
+            }
+        )  # fmt: skip
+
+
+class _Steps(Protocol):
+    def begin(self, lr: float) -> None: ...
+
+    def step(self, parts: Iterator[Examples], size: int) -> float: ...
+
+    def flush(self) -> None: ...
+
+
+class DpTrainer:
+    """Trains `tables` on `triples` privately, epoch by epoch. Has the surface of `Trainer`, so that an owner uses either.
+
+    Args:
+        triples: (n, 3) head, relation, tail; there may be none.
+        settings: model, loss, margin, temperature, regularisation, decay, seed, device and kernels count here; batches,
+            negatives and the optimiser are `private`'s. Negatives are never filtered, shared or drawn by degree.
+        noise: where the key of all secret randomness is drawn from; the system's entropy if None. Give one only to
+            repeat a simulation: torch seeds a CPU generator with 32 bits, which anybody can try out.
+
+    Attributes:
+        epoch: epochs finished.
+        chunk: chunks of the current epoch finished.
+        lr_scale: factor on the learning rate. It must not follow from what private data says, unless that is paid for.
+    """
+
+    def __init__(
+        self, tables: Tables, triples: npt.NDArray[np.integer] | Tensor, settings: TrainSettings, private: DpSettings,
+        noise: torch.Generator | None = None,
+    ) -> None:  # fmt: skip
+        self.tables = tables
+        self.settings = settings
+        self.private = private
+        self.epoch = 0
+        self.chunk = 0
+        self.lr_scale = 1.0
+        self._loss = 0.0
+        self._seen = 0
+        ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
+        self._columns = [column.contiguous() for column in ids.to(tables.device, torch.int64).unbind(1)]
+        self._gradients = make_gradients(tables, settings, private.clip, learn=private.relations == "learn")
+        self._noise = Noise(fresh_key(noise), tables.device, kernels=settings.kernels)
+        self._trained = [name for name in TABLES if name == "entity" or private.relations == "learn"]
+        self._register()
+        self._steps = self._make_steps()
+
+    # -- what an owner asks ------------------------------------------------------------------------------------------
+
+    @property
+    def triples(self) -> int:
+        """Training triples. Private: for the owner's eyes."""
+        return len(self._columns[0])
+
+    @property
+    def lr(self) -> float:
+        """The learning rate now."""
+        return self.private.lr * self.lr_scale
+
+    def steps_in(self, epochs: int) -> int:
+        """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
+        return self.private.steps_in(epochs)
+
+    def fall_linearly(self, done: int, epochs: int) -> None:
+        """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
+        self.lr_scale = 1 - (1 - self.settings.decay) * (done / max(1, epochs - 1))
+
+    def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
+        """Finish the current epoch. When it returns, and whenever `stop` is asked, the tables have all their noise.
+
+        Args:
+            task: told of every chunk's triples.
+            stop: asked between chunks; True leaves the epoch where it is, to be finished by the next call.
+
+        Returns:
+            The mean loss of the triples met, or None if the epoch was stopped. It is *not* private, nor is what `task`
+            is told: for the owner's eyes, and for no decision about what leaves.
+        """
+        steps, each = self.private.steps, self._steps_per_chunk
+        self._steps.begin(self.lr)
+        while self.chunk * each < steps:
+            for number in range(self.chunk * each, min((self.chunk + 1) * each, steps)):
+                self._step(self.epoch * steps + number, task)
+            self.chunk += 1
+            if stop is not None and self.chunk * each < steps:
+                self._steps.flush()
+                if stop():
+                    return None
+        self._steps.flush()
+        self._average()
+        mean = self._loss / max(self._seen, 1)
+        self.epoch, self.chunk, self._loss, self._seen = self.epoch + 1, 0, 0.0, 0
+        return mean
+
+    def averaged(self, table: str) -> Tensor:
+        """`table` with the last iterates averaged as the settings say: (rows, width). Costs nothing more."""
+        if not self.private.average or not self.tables.has_state(table, "average"):
+            return self.tables[table]
+        seen = self.tables.state(table, "averaged", columns=False) > 0
+        return torch.where(seen.unsqueeze(1), self.tables.state(table, "average"), self.tables[table])
+
+    def position(self) -> dict[str, float]:
+        """Where training stands; with the tables, its whole state but for the noise to come. For the owner's eyes."""
+        return {
+            "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale,
+            "loss": self._loss, "steps": self._seen,
+        }  # fmt: skip
+
+    def move_to(self, position: Mapping[str, float]) -> None:
+        """Go on from `position`, with noise that was never used before.
+
+        The same noise on other gradients would cancel out of their difference. Steps lived twice are paid for twice.
+        """
+        self.epoch, self.chunk = int(position["epoch"]), int(position["chunk"])
+        self.lr_scale, self._loss, self._seen = position["lr_scale"], position["loss"], int(position["steps"])
+        self._noise = self._noise.child(self.epoch, self.chunk)
+        self._steps = self._make_steps()
+
+    @property
+    def grafted(self) -> bool:
+        """Never: see `graft`."""
+        return False
+
+    def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> Graft:
+        """Refused: virtual triples would be examples that nobody accounts for."""
+        raise SettingsError("private training takes no virtual triples; leave `neighbours` off")
+
+    def ungraft(self) -> None:
+        """There is nothing to take out."""
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _steps_per_chunk(self) -> int:
+        return -(-self.private.steps // _CHUNKS)
+
+    def _register(self) -> None:
+        """State beside the rows. Velocity is called ``mean``, as Adam's is: `Tables.rotate` turns what is so called."""
+        for name in self._trained:
+            if self.private.optimizer != "sgd":
+                self.tables.state(name, "mean")
+            if self.private.optimizer == "adam":
+                self.tables.state(name, "square")
+                self.tables.state(name, "steps", columns=False)
+            if self.private.average:
+                self.tables.state(name, "average")
+                self.tables.state(name, "averaged", columns=False)
+
+    def _make_steps(self) -> _Steps:
+        p = self.private
+        linear = p.optimizer != "adam" and p.steps > 1
+        if p.lazy and linear and self._noise.kernels and self.tables.model.kernel is not None:
+            from fkge.embed.dp_kernels import KernelGradients  # numba: only where it is used
+            from fkge.embed.dp_lazy import LazySteps
+
+            assert isinstance(self._gradients, KernelGradients)
+            return LazySteps(
+                self.tables, self._gradients, self._noise,
+                noise=p.noise, momentum=p.momentum if p.optimizer == "momentum" else 0.0, steps=p.steps,
+            )  # fmt: skip
+        return EagerSteps(self.tables, self._gradients, self._noise, p)
+
+    def _step(self, number: int, task: Task | None) -> None:
+        chosen = self._noise.select(self.triples, self.private.rate)
+        parts = (self._examples(ids, number) for ids in chosen.split(self.private.gather) if len(ids))
+        self._loss += self._steps.step(parts, len(chosen) * (self.private.negatives + 2))
+        self._seen += len(chosen)
+        if task is not None:
+            task.advance(len(chosen), loss=self._loss / max(self._seen, 1))
+
+    def _examples(self, ids: Tensor, number: int) -> Examples:
+        head, relation, tail = (column[ids] for column in self._columns)
+        p = self.private
+        return draw(head, relation, tail, self.tables.entities, p.negatives, self.settings.seed, number)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Weigh the iterate after epoch t by t^(1/share − 1): about the mean of the last `share` of them, at any time.
+
+        (Shamir and Zhang 2013.) Rows count for themselves, so a row that was replaced starts its mean afresh.
+        """
+        if not self.private.average:
+            return
+        power = 1 / self.private.average - 1
+        for name in self._trained:
+            count = self.tables.state(name, "averaged", columns=False)
+            count += 1
+            weight = ((power + 1) / (count + power)).unsqueeze(1)
+            self.tables.state(name, "average").lerp_(self.tables[name], weight)
+
+
+class EagerSteps:
+    """Private steps with noise on every row at every step: any model, device and optimiser."""
+
+    def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
+        self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
+        names = [name for name in TABLES if name == "entity" or private.relations == "learn"]
+        self._sums = {name: torch.zeros_like(tables[name]) for name in names}
+        self._lr = 0.0
+
+    def begin(self, lr: float) -> None:
+        """Steps that follow are `lr` long."""
+        self._lr = lr
+
+    @torch.no_grad()
+    def step(self, parts: Iterator[Examples], size: int) -> float:
+        """One step on all examples of `parts`. Returns their summed loss."""
+        for total in self._sums.values():
+            total.zero_()
+        loss = 0.0
+        for part in parts:
+            with torch.enable_grad():
+                loss += self.gradients.add(part, self._sums)
+        for name, total in self._sums.items():
+            rows, width = total.shape
+            for first in range(0, rows, at_a_time := max(1, self._numbers // width)):
+                place = slice(first, min(first + at_a_time, rows))
+                gradient = total[place]
+                if self.private.noise:
+                    fresh = self.source.normal(len(gradient), width)
+                    gradient.add_(fresh, alpha=self.private.noise)
+                self._update(name, place, gradient, self._lr * self.tables.spec(name).rate)
+        return loss
+
+    def flush(self) -> None:
+        """Nothing is ever put off."""
+
+    @property
+    def _numbers(self) -> int:
+        return _NUMBERS if self.tables.device.type == "cpu" else _NUMBERS << 6
+
+    def _update(self, name: str, place: slice, gradient: Tensor, lr: float) -> None:
+        values, optimizer = self.tables[name][place], self.private.optimizer
+        if optimizer == "sgd":
+            values.sub_(gradient, alpha=lr)
+            return
+        mean = self.tables.state(name, "mean")[place]
+        if optimizer == "momentum":
+            values.sub_(mean.mul_(self.private.momentum).add_(gradient), alpha=lr)
+            return
+        square = self.tables.state(name, "square")[place]
+        count = self.tables.state(name, "steps", columns=False)[place].add_(1)
+        mean.lerp_(gradient, 1 - BETA1)
+        square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        root = square.sqrt().div_((1 - BETA2**count).sqrt_().unsqueeze(1)).add_(EPSILON)
+        values.sub_(mean.div((1 - BETA1**count).unsqueeze(1)).div_(root), alpha=lr)

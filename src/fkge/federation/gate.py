@@ -1,0 +1,242 @@
+"""The one way out: every message passes here, gets its protection, and is written down before it goes.
+
+The codec has an encoder for a `Released` message and for nothing else, and only a `Gate` makes one. So whoever adds a
+message must say here what protects it; "none" is a word in the type, in the owner's ledger and in its log.
+
+    privacy   what covers the rows of an offer                         what covers the host's answers in a game
+    none      nothing                                                  nothing
+    paper     nothing: the client's vectors have no guarantee          noised votes, paid for by the handshake
+    dp        DP-SGD: every step is paid for before it is made         (there is no game)
+
+Check, write, keep, send: a DP-SGD step is paid for before it is made, and what it led to is kept on disk before it
+leaves for the first time. A crash before that finds the step paid for and unseen, and makes it again under the same
+payment; a crash after it finds the checkpoint. Neither loses a payment or makes one twice.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fkge.errors import PrivacyError
+from fkge.federation.exchange import Offer, Structure, Thanks
+from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.settings import FederationSettings
+from fkge.ppat import Candidate, Gradient, Received, Samples
+from fkge.privacy import (
+    ADD_OR_REMOVE,
+    GAUSSIAN,
+    LAPLACE_VOTES,
+    REPLACE,
+    Budget,
+    Head,
+    Ledger,
+    Release,
+    Unprotected,
+    describe,
+)
+
+TRIPLE = "triple"
+HOST_ROW = "row of the host's aligned vectors"
+
+PUBLIC = "public"
+"""The protection of what says nothing about an owner's triples but that, and when, it takes part."""
+
+_FORM = (Request, Accept, Defer, Refuse, Abort, Thanks, Received)
+_UNPROTECTED: dict[type, str] = {
+    Signal: "whether there is news",
+    Offer: "rows of the shared track",
+    Structure: "triples around shared entities",
+    Samples: "client's vectors: no guarantee",
+    Candidate: "client's vectors: no guarantee",
+    Gradient: "the host's answers",
+}
+
+_SEAL = object()
+_SECONDS_BETWEEN_TALLIES = 2.0
+
+
+class Released:
+    """A message that may be encoded, with what protects it. Only a `Gate` makes one.
+
+    Attributes:
+        message: the message.
+        protection: `PUBLIC`, an `Unprotected`, or the key of what was paid for.
+    """
+
+    __slots__ = ("message", "protection")
+
+    def __init__(self, message: Any, protection: str | Unprotected, seal: object) -> None:
+        if seal is not _SEAL:
+            raise PrivacyError(f"{type(message).__name__}: only a gate releases a message")
+        self.message = message
+        self.protection = protection
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of DP-SGD releases; `Gate.pay_for_epoch` pays for some of them.
+
+    Attributes:
+        clip: the most that one triple moves the sum of gradients, L2.
+        noise: standard deviation of the noise on every coordinate.
+        sampling: rate of Poisson sampling; None for the full batch.
+    """
+
+    clip: float
+    noise: float
+    sampling: float | None = None
+
+    def release(self, steps: int) -> Release:
+        return Release(GAUSSIAN, TRIPLE, ADD_OR_REMOVE, self.clip, self.noise, steps, self.sampling)
+
+
+class Gate:
+    """One owner's way out in one arm.
+
+    Args:
+        settings: whose privacy mode rules.
+        ledger: where spending and leaving are written; without one, nothing can be paid for.
+    """
+
+    def __init__(self, settings: FederationSettings, ledger: Ledger | None = None) -> None:
+        self._mode = settings.privacy.mode
+        if self._mode != "none" and ledger is None:
+            raise PrivacyError(f"privacy mode {self._mode!r} needs a ledger to pay from")
+        self._settings = settings
+        self._ledger = ledger
+        self._keys: list[str] = []
+        self._left = 0
+        self._votes: dict[tuple[str, int], str] = {}
+        self._tally: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str]] = Counter()
+        self._told = 0.0
+        self.keep: Callable[[], None] = lambda: None
+        """Saves the owner's state durably; the engine sets it."""
+
+    @classmethod
+    def open(cls, folder: Path, graph: str, settings: FederationSettings) -> Gate:
+        """The gate of an owner whose ledger lies in `folder`; `graph` says whose it is."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(settings, Ledger.open(folder / "ledger.sqlite", graph=graph, budgets=budgets(settings)))
+
+    @property
+    def head(self) -> Head | None:
+        """How far the ledger has come, for checkpoints."""
+        return None if self._ledger is None else self._ledger.head
+
+    def verify(self, head: Head) -> None:
+        """Raise `LedgerError` if the ledger is not what it was, or lies behind a checkpoint's `head`."""
+        if self._ledger is not None:
+            self._ledger.verify(head)
+
+    # -- paying --------------------------------------------------------------------------------------
+
+    def pay_for_epoch(self, epoch: int, step: Step, steps: int) -> None:
+        """Pay for the steps of one epoch of DP-SGD, before the first of them is made.
+
+        An epoch that was paid for and has not left costs nothing again. One that has left may be made again, from an
+        older checkpoint say, but that is another release: it gets another key and is paid for.
+        """
+        ledger, again = self._needed(), 0
+        while ledger.state(key := f"epoch {epoch}" + (f", again {again}" if again else "")) == "left":
+            again += 1
+        ledger.pay(key, step.release(steps), peer=None)
+        self._keys.append(key)
+
+    def pay_for_votes(self, peer: str, session: int, queries: int, lam: float) -> None:
+        """Pay for all votes that a handshake may ask for, before the first is given."""
+        if self._mode != "paper" or queries == 0:
+            return
+        if lam == 0:
+            raise PrivacyError("lam is 0: votes without noise have no price, and privacy=paper promises one")
+        ledger, again = self._needed(), 0
+        while ledger.state(key := f"votes for {peer}, handshake {session}.{again}") != "unknown":
+            again += 1
+        ledger.pay(key, Release(LAPLACE_VOTES, HOST_ROW, REPLACE, 2.0, 1 / lam, queries), peer=peer)
+        self._votes[peer, session] = key
+
+    def _needed(self) -> Ledger:
+        assert self._ledger is not None
+        return self._ledger
+
+    # -- letting go ----------------------------------------------------------------------------------
+
+    def release(self, message: Any, peer: str, session: int = 0) -> Released:
+        """`message` for `peer`, if it may leave.
+
+        Raises:
+            PrivacyError: it holds what nothing covers in this mode.
+        """
+        kind = type(message)
+        if kind in _FORM or (kind is Signal and self._mode == "dp"):  # under DP there is news at fixed times
+            return Released(message, PUBLIC, _SEAL)
+        if kind is Gradient and self._mode == "paper":
+            if (peer, session) not in self._votes:
+                raise PrivacyError(f"votes for {peer}, handshake {session}, were not paid for")
+            return Released(message, self._votes[peer, session], _SEAL)
+        if kind is Offer and self._mode == "dp":
+            raw = [
+                name for name in ("entity_weight", "relation_weight", "triples") if getattr(message, name) is not None
+            ]
+            if raw:
+                raise PrivacyError(f"an offer with {', '.join(raw)}: counted from raw triples, which no noise covers")
+            return Released(message, self._keys[-1] if self._keys else PUBLIC, _SEAL)
+        if kind not in _UNPROTECTED or self._mode == "dp":
+            raise PrivacyError(f"{kind.__name__} has no protection in privacy mode {self._mode!r}; it does not leave")
+        return Released(message, Unprotected(_UNPROTECTED[kind]), _SEAL)
+
+    def leaves(self, released: Released, peer: str, nbytes: int) -> None:
+        """Write down that this goes to `peer`. Call it before the first byte goes."""
+        if self._ledger is None or released.protection == PUBLIC:
+            return
+        if isinstance(released.protection, Unprotected):
+            self._count(released.protection.what, peer, nbytes)
+        elif isinstance(released.message, Offer):
+            if self._left < len(self._keys):
+                self.keep()  # once it has left, it must not be made again
+                for key in self._keys[self._left :]:
+                    self._ledger.leave(key, peer, nbytes)
+                self._left = len(self._keys)
+        else:
+            self._ledger.leave(released.protection, peer, nbytes)
+
+    def _count(self, what: str, peer: str, nbytes: int) -> None:
+        """Tallies, written every now and then: what has no guarantee has no budget either."""
+        self._tally[what, peer] += 1
+        self._bytes[what, peer] += nbytes
+        if time.monotonic() - self._told > _SECONDS_BETWEEN_TALLIES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write down the tallies that are not yet."""
+        if self._ledger is not None:
+            for what, peer in self._tally:
+                self._ledger.note_unprotected(what, peer, self._bytes[what, peer], self._tally[what, peer])
+        self._tally.clear()
+        self._bytes.clear()
+        self._told = time.monotonic()
+
+    # -- telling -------------------------------------------------------------------------------------
+
+    def account(self) -> dict[str, Any]:
+        """What was spent and what left, for the owner's report."""
+        if self._ledger is None:
+            return {}
+        self.settle()
+        told = describe(self._ledger)
+        return {"privacy": {"mode": self._mode} | {key: told[key] for key in ("budgets", "unprotected", "uncovered")}}
+
+
+def budgets(settings: FederationSettings) -> list[Budget]:
+    """What the settings allow to be spent, by unit."""
+    privacy = settings.privacy
+    limit = math.inf if privacy.epsilon is None else privacy.epsilon
+    if privacy.mode == "paper":
+        return [Budget(HOST_ROW, REPLACE, limit, privacy.delta)]
+    return [Budget(TRIPLE, ADD_OR_REMOVE, limit, privacy.delta)] if privacy.mode == "dp" else []

@@ -1,0 +1,486 @@
+"""The owner's sharing policy: which of its triples may leave a trace in what others see.
+
+A policy is a TOML file. `default` says what happens to a triple that no rule matches; the rules follow in
+order, and of those that match a triple **the last one wins**. So the file reads from the general to the
+particular, `default` being the most general rule of all, and a rule added at the end always takes effect:
+nothing above it can undo it. ::
+
+    default = "share"            # or "keep"
+
+    [[rules]]
+    share = false
+    relation = "diagnosis"       # a label, or a list of them; also entity (head or tail), head, tail
+
+    [[rules]]
+    share = false
+    pattern = "^patient/"        # a regular expression, searched for in each label
+    of = "entity"                # … of this place: entity (by default), head, relation or tail
+
+    [[rules]]
+    share = false
+    source = "hospital.nt"       # the triples of this file, in any format a graph can be read from
+
+    [[rules]]
+    share = true
+    head = "patient/17"          # several keys in one rule: all of them must match
+    relation = ["lives in", "born in"]
+
+    [[rules]]
+    share = false
+    fraction = 0.2               # for experiments: a pseudo-random fifth of all triples
+    seed = 1
+
+A rule looks at a triple's three labels and at nothing else, so a triple has one answer, whichever splits or
+files it stands in, and no triple's answer depends on another triple. That is what makes the guarantee of
+`Policy.shareable` exact.
+
+What a policy does not do: it speaks of triples as they stand, not of what follows from them. Who keeps
+``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; who keeps one triple of an entity and shares
+another has shared that the entity exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_validator
+
+from fkge.errors import FkgeError, GraphError, SettingsError, UnknownLabelError
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, tidy
+from fkge.graph.readers import read_graph
+from fkge.graph.split import split_triples
+from fkge.settings import Settings, read_toml
+from fkge.trace import write_atomically
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""(n,) bool: one answer per triple."""
+
+Ids: TypeAlias = npt.NDArray[np.int64]
+Place: TypeAlias = Literal["entity", "head", "relation", "tail"]
+
+_COLUMNS: dict[Place, tuple[int, int]] = {  # the two columns that a place may be in
+    "entity": (HEAD, TAIL),
+    "head": (HEAD, HEAD),
+    "relation": (RELATION, RELATION),
+    "tail": (TAIL, TAIL),
+}
+_CONDITIONS = (*_COLUMNS, "pattern", "source", "fraction")
+_NAMELESS = "_:["  # how the RDF reader calls nodes that their file gives no name
+_TABLES = (".tsv", ".txt", ".csv")
+
+
+def _as_list(value: Any) -> Any:
+    if value in ([], ()):
+        raise ValueError("an empty list matches nothing; name a label, or leave the key out")
+    return [value] if isinstance(value, str) else value
+
+
+Labels: TypeAlias = Annotated[tuple[str, ...] | None, BeforeValidator(_as_list)]
+
+
+class Rule(Settings):
+    """One rule: it matches a triple if all its conditions do, and then says whether the triple is shared."""
+
+    share: StrictBool = Field(description="true or false: whether a triple that the rule matches is shared")
+    entity: Labels = Field(None, description="labels of which one is the triple's head or its tail")
+    head: Labels = Field(None, description="labels of which one is the triple's head")
+    relation: Labels = Field(None, description="labels of which one is the triple's relation")
+    tail: Labels = Field(None, description="labels of which one is the triple's tail")
+    pattern: str | None = Field(None, description="a regular expression found in the label that `of` names")
+    of: Place = Field("entity", description="where `pattern` looks: entity (head or tail), head, relation or tail")
+    source: str | None = Field(None, description="a file or folder, beside the policy, that the triple stands in")
+    fraction: float | None = Field(None, ge=0, le=1, description="the share of all triples that match, chosen by hash")
+    seed: int = Field(0, ge=0, lt=2**63, description="which triples `fraction` chooses; a larger share adds to them")
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return pattern
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if all(getattr(self, key) is None for key in _CONDITIONS):
+            raise ValueError(f"matches by nothing; give it one of {', '.join(_CONDITIONS)}, or change `default`")
+        for key, needs in (("of", "pattern"), ("seed", "fraction")):
+            if key in self.model_fields_set and getattr(self, needs) is None:
+                raise ValueError(f"has {key!r} without {needs!r}, which it belongs to; add that or leave it out")
+        return self
+
+    def to_toml(self) -> str:
+        """The keys that were given, as TOML."""
+        values = {key: getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set}
+        return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
+
+
+class _File(Settings):
+    default: Literal["share", "keep"] = Field(description="what happens to a triple that no rule matches")
+    rules: tuple[dict[str, Any], ...] = Field((), description="a list of tables, each under [[rules]]")
+
+
+@dataclass(frozen=True)
+class Shareable:
+    """The part of an owner's graph that may leave a trace.
+
+    `graph` is a function of the shareable triples alone. Everything else here says how it lies in the full
+    graph, does depend on confidential triples, and stays with the owner.
+
+    Attributes:
+        graph: the shareable train and valid triples under ids of their own; ``test`` is empty.
+        entities: (n,) int64: the id in the full graph of each of its entities.
+        relations: (m,) int64: the same for relations.
+        masks: split of the full graph → (n,) bool, which of its triples the policy shares. Test sets
+            included: that is how to score shareable and confidential facts apart.
+
+    """
+
+    graph: Graph
+    entities: Ids
+    relations: Ids
+    masks: Mapping[str, Mask]
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """Which triples an owner shares. Made by `load`, `build` or `everything`.
+
+    The files that `source` names are read once, when the policy is made; what becomes of them later does not
+    change it. Two policies are the same if their `fingerprint` is.
+
+    Attributes:
+        default: ``share`` or ``keep``: what happens to a triple that no rule matches.
+        rules: in order; the last that matches wins.
+
+    """
+
+    default: Literal["share", "keep"]
+    rules: tuple[Rule, ...] = ()
+    _listed: Mapping[str, Graph] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @classmethod
+    def everything(cls) -> Policy:
+        """The policy of an owner without secrets."""
+        return cls("share")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy file; the sources it names lie beside it.
+
+        Raises:
+            SettingsError: the file, or one of its sources, cannot be used; names rule and key.
+
+        """
+        return cls.build(read_toml(Path(path)), Path(path).parent, str(path))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], folder: str | Path = ".", place: str = "policy") -> Policy:
+        """A policy from what a policy file holds.
+
+        Args:
+            values: ``default`` and ``rules``.
+            folder: where sources are looked for.
+            place: what errors call the policy: its file, say.
+
+        Raises:
+            SettingsError: names rule and key.
+
+        """
+        if "default" not in values:
+            what = "default is missing, so nothing says what happens to a triple that no rule matches"
+            raise SettingsError(f'{place}: {what}. Write default = "share" or default = "keep" above the first rule')
+        file = _File.build(values, place)
+        rules = tuple(Rule.build(rule, f"{place}: rule {n}") for n, rule in enumerate(file.rules, 1))
+        listed = {}
+        for n, rule in enumerate(rules, 1):
+            if rule.source is not None and rule.source not in listed:
+                try:
+                    listed[rule.source] = _read_source(Path(folder) / rule.source)
+                except FkgeError as error:
+                    raise SettingsError(f"{place}: rule {n}: source: {error}") from None
+        return cls(file.default, rules, MappingProxyType(listed))
+
+    def to_toml(self) -> str:
+        """The policy as a file. The contents of its sources are not in it; `fingerprint` covers them."""
+        return f"default = {_toml(self.default)}\n" + "".join(f"\n[[rules]]\n{rule.to_toml()}" for rule in self.rules)
+
+    def save(self, folder: Path) -> None:
+        """Write the policy to ``folder/policy.toml``, and the triples of its sources beside it: `load` reads it back."""
+        names = {source: f"policy.source{number}.tsv" for number, source in enumerate(self._listed, 1)}
+        for source, graph in self._listed.items():
+            entities, relations = graph.entities, graph.relations
+            lines = [f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in tidy(graph.facts).tolist()]
+            write_atomically(folder / names[source], "".join(lines).encode())
+        rules = tuple(
+            rule if rule.source is None else rule.model_copy(update={"source": names[rule.source]})
+            for rule in self.rules
+        )  # fmt: skip
+        write_atomically(folder / "policy.toml", replace(self, rules=rules).to_toml().encode())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the rules and the triples of their sources, to notice a policy that has changed."""
+        sources = "".join(f"\n{_toml(key)} {graph.fingerprint}" for key, graph in sorted(self._listed.items()))
+        return hashlib.sha256((self.to_toml() + sources).encode()).hexdigest()
+
+    def mask(self, graph: Graph, split: str) -> Mask:
+        """(n,) bool: which triples of a split the policy shares."""
+        if split not in graph.splits:
+            raise UnknownLabelError("split", split, graph.splits)
+        return self._shared(graph, graph.splits[split])
+
+    def shareable(self, graph: Graph) -> Shareable:
+        """The part of `graph` that may leave a trace, and how it lies in the whole.
+
+        The guarantee: add, remove or replace any confidential triples in any split of `graph`, and
+        ``shareable(graph).graph`` stays the same to the bit: labels, ids, triples, their order, notes. So
+
+        - its vocabulary is what occurs in its own triples, sorted, as if nothing else had ever been read;
+        - valid triples with an entity or a relation that no shareable training triple has are left out of it,
+          whether or not a confidential one has it;
+        - it has no test set, nor the statements in `Graph.same_as`: these are not triples, no rule speaks
+          of them, and what no rule speaks of is not shared.
+
+        The guarantee starts from the splits of `graph`. Where those were drawn at random from one file, the
+        draw went over all triples, and a confidential one more or less moves shareable ones between train and
+        valid: `resplit` first. In the same way it starts from the labels: names that a reader makes up for
+        nameless RDF nodes count the nodes before them, in confidential triples too. Name such nodes.
+        """
+        answers = self._shared(graph, graph.facts)
+        ends = np.cumsum([len(triples) for triples in graph.splits.values()])
+        masks = dict(zip(graph.splits, np.split(answers, ends[:-1]), strict=True))
+        train, valid = graph.train[masks["train"]], graph.valid[masks["valid"]]
+        seen = _seen(valid, train, graph)
+        notes = ["Holds only what the owner's sharing policy shares."]
+        if unseen := len(valid) - int(seen.sum()):
+            notes.append(
+                f"valid: {unseen:,} shareable triples hold an entity or a relation that no shareable "
+                "training triple has; they are left out."
+            )
+        entities, relations, (train, valid) = _on_their_own(graph, train, valid[seen])
+        for array in (entities, relations, *masks.values()):
+            array.flags.writeable = False
+        part = Graph(
+            Vocabulary((graph.entities[i] for i in entities.tolist()), "entity"),
+            Vocabulary((graph.relations[i] for i in relations.tolist()), "relation"),
+            {"train": train, "valid": valid},
+            name=graph.name,
+            notes=tuple(notes),
+        )
+        return Shareable(part, entities, relations, MappingProxyType(masks))
+
+    def resplit(
+        self,
+        graph: Graph,
+        *,
+        seed: int,
+        fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
+        allow_unseen: bool = False,
+    ) -> Graph:
+        """`graph` split anew, such that where a shareable triple goes depends on shareable triples only.
+
+        The shareable triples are split as if there were no others, then the confidential ones; unless
+        `allow_unseen`, those of the latter that would hold out the last trace of an entity or a relation go to
+        train. For the rest as `split_triples`. Not for graphs with ready-made splits, which it would undo.
+        """
+        facts = tidy(graph.facts)
+        shared = self._shared(graph, facts)
+        entities, relations, (own,) = _on_their_own(graph, facts[shared])
+        own_parts = split_triples(own, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
+        kept_parts = split_triples(facts[~shared], seed=seed, fractions=fractions, allow_unseen=True)
+        train, valid, test = (
+            np.concatenate([_renamed(one, entities, relations), other])
+            for one, other in zip(own_parts, kept_parts, strict=True)
+        )
+        if not allow_unseen:
+            seen_valid, seen_test = _seen(valid, train, graph), _seen(test, train, graph)
+            train = np.concatenate([train, valid[~seen_valid], test[~seen_test]])
+            valid, test = valid[seen_valid], test[seen_test]
+        splits = {"train": tidy(train), "valid": tidy(valid), "test": tidy(test)}
+        note = f"Split again with seed {seed}: what the sharing policy shares apart from what it keeps."
+        return replace(graph, splits=splits, notes=(*graph.notes, note))
+
+    def unused(self, graph: Graph) -> tuple[str, ...]:
+        """What in the rules has no counterpart in `graph`: mostly a mistyped label. For the owner's eyes."""
+        notes: list[str] = []
+        for number, rule in enumerate(self.rules, 1):
+            odd = [*_unknown_labels(rule, graph)]
+            if rule.pattern is not None and not _like(_vocabulary(graph, rule.of), rule.pattern).any():
+                odd.append(f"pattern: {rule.pattern!r} is found in no {rule.of} label")
+            if rule.source is not None:
+                listed = _translated(self._listed[rule.source], graph)
+                if missing := len(listed) - int(_among(listed, graph.facts).sum()):
+                    odd.append(f"source: {missing:,} of the {len(listed):,} triples of {rule.source} do not occur")
+            if not odd and not self._matches(rule, graph, graph.facts).any():
+                odd.append("matches no triple")
+            notes.extend(f"rule {number}: {what}" for what in odd)
+        return tuple(notes)
+
+    def _shared(self, graph: Graph, triples: Triples) -> Mask:
+        """(n,) bool: the policy's answer for `triples` under the ids of `graph`."""
+        shared = np.full(len(triples), self.default == "share")
+        for rule in self.rules:
+            shared[self._matches(rule, graph, triples)] = rule.share
+        return shared
+
+    def _matches(self, rule: Rule, graph: Graph, triples: Triples) -> Mask:
+        """(n,) bool. Works label by label, then looks the triples' ids up: there are far fewer labels."""
+        matches = np.ones(len(triples), np.bool_)
+        for place in _COLUMNS:
+            if (labels := getattr(rule, place)) is not None:
+                matches &= _stands(_named(_vocabulary(graph, place), labels), place, triples)
+        if rule.pattern is not None:
+            matches &= _stands(_like(_vocabulary(graph, rule.of), rule.pattern), rule.of, triples)
+        if rule.source is not None:
+            matches &= _among(triples, _translated(self._listed[rule.source], graph))
+        if rule.fraction is not None:
+            matches &= _uniform(graph, triples, rule.seed) < rule.fraction
+        return matches
+
+
+def _read_source(path: Path) -> Graph:
+    """The triples of a file. Literals are kept: what the graph may hold must be found here."""
+    graph = read_graph(path, fractions=(1, 0, 0), literals="keep")
+    table = path.name.lower().removesuffix(".gz").endswith(_TABLES)
+    if not table and any(label.startswith(_NAMELESS) for label in graph.entities):
+        problem = "holds nodes without a name, which cannot be found again in another file"
+        raise GraphError(path, problem, "List their triples in a .tsv file, under the labels they have in the graph.")
+    return graph
+
+
+def _vocabulary(graph: Graph, place: Place) -> Vocabulary:
+    return graph.relations if place == "relation" else graph.entities
+
+
+def _named(vocabulary: Vocabulary, labels: Iterable[str]) -> Mask:
+    """(labels,) bool: those that are named."""
+    named = np.zeros(len(vocabulary), np.bool_)
+    named[[vocabulary.id(label) for label in labels if label in vocabulary]] = True
+    return named
+
+
+def _like(vocabulary: Vocabulary, pattern: str) -> Mask:
+    """(labels,) bool: those that the pattern is found in."""
+    return np.fromiter((found is not None for found in map(re.compile(pattern).search, vocabulary)), np.bool_)
+
+
+def _stands(wanted: Mask, place: Place, triples: Triples) -> Mask:
+    """(n,) bool: triples that have a wanted label in this place."""
+    one, other = _COLUMNS[place]
+    return wanted[triples[:, one]] | wanted[triples[:, other]]
+
+
+def _unknown_labels(rule: Rule, graph: Graph, most: int = 5) -> Iterable[str]:
+    """A sentence for each label that the graph does not have; of very many, for the first ones."""
+    for place in _COLUMNS:
+        vocabulary = _vocabulary(graph, place)
+        unknown = [label for label in getattr(rule, place) or () if label not in vocabulary]
+        for label in unknown[:most]:
+            try:
+                vocabulary.id(label)
+            except UnknownLabelError as error:
+                yield f"{place}: {error}"
+        if len(unknown) > most:
+            yield f"{place}: {len(unknown) - most:,} more labels do not occur"
+
+
+def _translated(source: Graph, graph: Graph) -> Ids:
+    """(n, 3) int64: the facts of `source` under the ids of `graph`; -1 for a label it does not have."""
+    entities, relations = (
+        np.array([ours.id(label) if label in ours else -1 for label in theirs], np.int64)
+        for theirs, ours in ((source.entities, graph.entities), (source.relations, graph.relations))
+    )
+    return _renamed(source.facts, entities, relations)
+
+
+def _among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> Mask:
+    """(n,) bool: which rows are rows of `table`.
+
+    Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
+    """
+    if not len(rows) or not len(table):
+        return np.zeros(len(rows), np.bool_)
+    both = np.concatenate([rows, table]).astype(np.int64) + 1  # -1 stands for no label
+    _, relations, tails = (int(largest) + 1 for largest in both.max(axis=0))
+    _, pairs = np.unique(both[:, HEAD] * relations + both[:, RELATION], return_inverse=True)
+    keys = pairs * tails + both[:, TAIL]
+    return np.isin(keys[: len(rows)], keys[len(rows) :])
+
+
+def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float64]:
+    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide.
+
+    Each label is hashed once, with the seed as key; the three hashes are then mixed one after the other, so
+    that triples with labels in common, or with head and tail exchanged, get unrelated numbers.
+    """
+    entities, relations = (_hashes(vocabulary, seed) for vocabulary in (graph.entities, graph.relations))
+    state = _mix(entities[triples[:, HEAD]])
+    state = _mix(state + relations[triples[:, RELATION]])
+    state = _mix(state + entities[triples[:, TAIL]])
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _hashes(labels: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
+    key = seed.to_bytes(8, "little")
+    digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """SplitMix64: a bijection of 64-bit numbers in which every bit in moves every bit out."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _seen(triples: npt.NDArray[np.integer], train: npt.NDArray[np.integer], graph: Graph) -> Mask:
+    """(n,) bool: triples of which `train` has both entities and the relation."""
+    entities, relations = np.zeros(len(graph.entities), np.bool_), np.zeros(len(graph.relations), np.bool_)
+    entities[train[:, [HEAD, TAIL]]] = True
+    relations[train[:, RELATION]] = True
+    seen: Mask = entities[triples[:, HEAD]] & relations[triples[:, RELATION]] & entities[triples[:, TAIL]]
+    return seen
+
+
+def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:
+    """The parts under the ids they would have if `graph` held nothing else, and what those ids are in it."""
+    together = np.concatenate(parts)
+    entities = _sorted_ids(together[:, [HEAD, TAIL]], graph.entities)
+    relations = _sorted_ids(together[:, RELATION], graph.relations)
+    entity_ranks, relation_ranks = np.zeros(len(graph.entities), np.int64), np.zeros(len(graph.relations), np.int64)
+    entity_ranks[entities] = np.arange(len(entities))
+    relation_ranks[relations] = np.arange(len(relations))
+    return entities, relations, tuple(tidy(_renamed(part, entity_ranks, relation_ranks)) for part in parts)
+
+
+def _renamed(triples: Triples, entities: Ids, relations: Ids) -> Ids:
+    """(n, 3): the triples with each id replaced by what the tables have in its place."""
+    columns = (entities[triples[:, HEAD]], relations[triples[:, RELATION]], entities[triples[:, TAIL]])
+    return np.stack(columns, axis=1)
+
+
+def _sorted_ids(ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> Ids:
+    """(n,) int64: the distinct ids, in the order of their labels."""
+    return np.array(sorted(np.unique(ids).tolist(), key=vocabulary.__getitem__), np.int64)
+
+
+def _toml(value: Any) -> str:
+    """A TOML value. Every escape of a JSON text is one of a TOML text; TOML wants one character more escaped."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,140 @@
+"""What was released, as a frozen value; what it costs is said elsewhere (`fkge.privacy.accountants`).
+
+A release is a mechanism, applied `count` times, about one kind of unit under one neighbouring relation. Whatever has no
+guarantee is no release: it has no price, and a word of its own, `Unprotected`, so that it is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from fkge.errors import PrivacyError, did_you_mean
+
+GAUSSIAN: Final = "gaussian"
+"""A vector with Gaussian noise on every coordinate: a step of DP-SGD, of the full batch or of a Poisson sample."""
+
+LAPLACE_VOTES: Final = "laplace votes"
+"""A PATE query: two vote counts, each with Laplace noise. One unit sways one teacher: both counts move by 1."""
+
+MECHANISMS: Final = (GAUSSIAN, LAPLACE_VOTES)
+
+ADD_OR_REMOVE: Final = "add or remove"
+REPLACE: Final = "replace"
+RELATIONS: Final = (ADD_OR_REMOVE, REPLACE)
+"""When two data sets are neighbours: one has a unit more, or one unit is another."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Something that leaves under a guarantee, or may.
+
+    Attributes:
+        mechanism: one of `MECHANISMS`; anything else is refused, since nobody could price it.
+        unit: whose presence is hidden: "triple", "row of the host's aligned vectors" …
+        relation: one of `RELATIONS`.
+        sensitivity: how far what is released moves between neighbours *under this relation*, before noise: the L2 norm
+            for "gaussian" (the clip C of DP-SGD for "add or remove", 2C for "replace"), the L1 norm for "laplace votes"
+            (2: both counts move by 1), of which each count takes half.
+        noise: of each released number: standard deviation for "gaussian", scale 1/λ for "laplace votes".
+        count: how many times: steps, or queries.
+        sampling: the rate of Poisson sampling of "gaussian", each unit in or out on its own; None for all units.
+            A shuffled or fixed-size batch is not Poisson sampling.
+    """
+
+    mechanism: str
+    unit: str
+    relation: str
+    sensitivity: float
+    noise: float
+    count: int = 1
+    sampling: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_word("mechanism", self.mechanism, MECHANISMS)
+        _check_word("relation", self.relation, RELATIONS)
+        if not isinstance(self.unit, str) or not self.unit:
+            raise PrivacyError(f"release: unit must say what is hidden, such as 'triple'; got {self.unit!r}")
+        for name in ("sensitivity", "noise"):
+            value = getattr(self, name)
+            if not _is_number(value) or not (0 < value < math.inf):
+                raise PrivacyError(
+                    f"release: {name} must be a positive number, got {value!r}; without noise, no release"
+                )
+            object.__setattr__(self, name, float(value))
+        if type(self.count) is not int or self.count < 1:
+            raise PrivacyError(f"release: count must be a whole number from 1 up, got {self.count!r}")
+        if self.sampling is not None:
+            if self.mechanism != GAUSSIAN:
+                raise PrivacyError(f"release: only {GAUSSIAN!r} may be of a sample; {self.mechanism!r} has no sampling")
+            if not _is_number(self.sampling) or not (0 < self.sampling <= 1):
+                raise PrivacyError(f"release: sampling must be a rate in (0, 1], got {self.sampling!r}")
+            object.__setattr__(self, "sampling", None if self.sampling == 1 else float(self.sampling))
+
+    def times(self, count: int) -> Release:
+        """The same event, `count` times."""
+        return replace(self, count=count)
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """(unit, relation): only releases of the same compose."""
+        return self.unit, self.relation
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object that `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Release:
+        """The release that `to_json` wrote; every field must be there, and no other."""
+        names = {f.name for f in fields(cls)}
+        if not isinstance(value, Mapping) or set(value) != names:
+            got = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+            raise PrivacyError(f"release: expected the fields {sorted(names)}, got {got}")
+        return cls(**value)
+
+    def canonical(self) -> bytes:
+        """One byte string for one release, the same everywhere, for hashing."""
+        return canonical(self.to_json())
+
+    def __str__(self) -> str:
+        times = f"{self.count:,} × " if self.count > 1 else ""
+        sampled = "" if self.sampling is None else f", sampled at {self.sampling:g}"
+        return f"{times}{self.mechanism} (noise {self.noise:g}, sensitivity {self.sensitivity:g}{sampled})"
+
+
+@dataclass(frozen=True)
+class Unprotected:
+    """Something that leaves without any guarantee. It has no price: no budget covers it.
+
+    Attributes:
+        what: in words: "shared rows", "that there is a better model" …
+    """
+
+    what: str
+
+    @property
+    def protection(self) -> str:
+        return "none"
+
+    def __str__(self) -> str:
+        return f"{self.what} (protection: {self.protection})"
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in the one form that is hashed: sorted keys, no spaces, ASCII, no NaN or infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_word(field: str, word: object, known: tuple[str, ...]) -> None:
+    if word not in known:
+        raise PrivacyError(
+            f"release: unknown {field} {word!r}{did_you_mean(str(word), known)}; known: {', '.join(known)}"
+        )

@@ -1,0 +1,364 @@
+"""What an owner's graph has given away, and how much more it may: one durable ledger per graph.
+
+Check, write, then send:
+
+    ledger.pay("round 7", release, peer="bee")      # refused if all together would exceed the budget; else written down
+    noisy = …                                       # draw the noise, once
+    ledger.leave("round 7", "bee", len(message))    # written down before the first byte goes
+    send(message)
+
+A crash anywhere leaves the ledger at or above what was really given away, never below. A key that was paid for but has
+not left may be used after a crash, for the same release, without paying twice: nobody has seen anything of it. A key
+that has left may not: drawing its noise again would be a second release. What has left may go to further peers as it
+is, free of charge.
+
+The spend covers everything ever released about a unit, to whomever, since peers may pool what they saw. How the ledger
+guards itself against crashes, changes and being rolled back, and what it cannot guard against, is in
+`fkge.privacy.chain`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PrivacyError
+from fkge.privacy.accountants import fits, paper_price, price
+from fkge.privacy.beside import Head, has_content
+from fkge.privacy.chain import Chain, Tally
+from fkge.privacy.events import LAPLACE_VOTES, RELATIONS, Release, Unprotected
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may ever be given away about one kind of unit.
+
+    Attributes:
+        unit, relation: as in `Release`.
+        epsilon: over everything and everybody, for ever; infinite: count, but never refuse.
+        delta: at which.
+    """
+
+    unit: str
+    relation: str
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not self.unit or self.relation not in RELATIONS:
+            raise PrivacyError(f"budget: needs a unit and one of the relations {', '.join(RELATIONS)}; got {self}")
+        if not (self.epsilon >= 0 and 0 < self.delta < 1):
+            raise PrivacyError(
+                f"budget for {self.unit}: needs ε ≥ 0 and 0 < δ < 1, got {self.epsilon} and {self.delta}"
+            )
+
+    def to_json(self) -> list[Any]:
+        finite = self.epsilon < math.inf
+        return [self.unit, self.relation, float(self.epsilon) if finite else None, float(self.delta)]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Self:
+        unit, relation, epsilon, delta = value
+        return cls(unit, relation, math.inf if epsilon is None else epsilon, delta)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What was paid for under a budget, left or not.
+
+    Attributes:
+        epsilon: what is charged: the exact price where there is one, else by PLD.
+        pld, rdp: the price by each method.
+        paper: by the paper's formula, for what are votes of one λ; None if nothing is.
+        count: events: steps, queries.
+        left: what the budget has left, as ε. Not a price: ε does not add up, so more than that may fit.
+    """
+
+    epsilon: float
+    pld: float
+    rdp: float
+    paper: float | None
+    count: int
+    left: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger.
+
+    Attributes:
+        number: from 1 up.
+        kind: "opened", "budgets", "paid", "left" or "anchor lost".
+        time: when, by this machine's clock, in seconds since 1970.
+        key, release, peer, nbytes, note: where they apply.
+    """
+
+    number: int
+    kind: str
+    time: float
+    key: str | None = None
+    release: Release | None = None
+    peer: str | None = None
+    nbytes: int | None = None
+    note: str = ""
+
+
+class Ledger:
+    """The ledger of one graph, open; see `Ledger.open`. Safe between threads and processes of one machine."""
+
+    def __init__(self, chain: Chain, clock: Callable[[], float]) -> None:
+        self._chain = chain
+        self._clock = clock
+        self._read = 0
+        self._paid: dict[str, Release] = {}
+        self._left: dict[str, set[str]] = {}
+        self._spend: dict[tuple[str, str], Counter[Release]] = {}
+        self._entries: list[Entry] = []
+        self._budgets: tuple[Budget, ...] = ()
+        self.graph = ""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        graph: str | None = None,
+        budgets: Sequence[Budget] | None = None,
+        anchor: Path | str | None = None,
+        at_least: Head | None = None,
+        accept_lost_anchor: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> Ledger:
+        """Open a ledger and verify it; make it if there is none and `graph` is given.
+
+        Args:
+            path: of the database; LEDGER.key and LEDGER.anchor stand beside it.
+            graph: whose ledger it must be; None: whosever it is.
+            budgets: what the owner allows from now on, one per unit; a change is written down. None: as before.
+                What is not named may not be spent on at all.
+            anchor: where to keep the anchor, best on another disk; None: where it was put first, or beside the ledger.
+            at_least: the `head` that a checkpoint carries: the ledger must have come by it.
+            accept_lost_anchor: go on though the anchor is gone; that is written down.
+            clock: seconds since 1970.
+
+        Raises:
+            LedgerError: it is missing, foreign, altered or rolled back.
+        """
+        units = [budget.unit for budget in budgets or ()]
+        if len(set(units)) < len(units):
+            # Two relations for one unit would be two purses for one secret.
+            raise PrivacyError(f"budgets: one for each unit, got {', '.join(units)}")
+        if at_least is not None and at_least.rows and not has_content(Path(path)):
+            raise LedgerError(f"{path}: gone, but a checkpoint has seen {at_least.rows} entries of it. Put it back")
+        first = None if graph is None else {"format": FORMAT, "graph": graph, "time": clock()}
+        chain = Chain(
+            Path(path), anchor=None if anchor is None else Path(anchor), create=first, at_least=at_least,
+            accept_lost_anchor=accept_lost_anchor,
+        )  # fmt: skip
+        ledger = cls(chain, clock)
+        try:
+            with ledger._turn():
+                if graph is not None and ledger.graph != graph:
+                    raise LedgerError(
+                        f"{path}: the ledger of {ledger.graph!r}, not of {graph!r}. Each graph has its own"
+                    )
+                wanted = ledger._budgets if budgets is None else tuple(sorted(budgets, key=lambda b: b.unit))
+                if wanted != ledger._budgets:
+                    chain.append("budgets", {"budgets": [b.to_json() for b in wanted], "time": clock()})
+        except BaseException:
+            chain.close()
+            raise
+        return ledger
+
+    def close(self) -> None:
+        """Let go of the files. Everything is on disk already."""
+        self._chain.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def pay(self, key: str, release: Release, *, peer: str | None, note: str = "") -> None:
+        """Charge a release before it is made: check all against the budget and write it down, in one transaction.
+
+        Args:
+            key: a name for this release and no other, the same after a crash: "shared track, steps 40 to 49".
+            peer: whom it is meant for, if for one.
+            note: for the owner's eyes.
+
+        The same key and release again, as long as it has not left, is paid for already and changes nothing.
+
+        Raises:
+            BudgetError: all together would exceed the budget, or there is none for this unit and relation.
+            AlreadyLeft: the release went out before.
+            LedgerError: the key was used for another release.
+        """
+        if not key or not isinstance(release, Release):
+            raise PrivacyError(f"only a Release can be paid for, under a key; got {release!r} under {key!r}")
+        refused: tuple[Budget, list[Release]] | None = None
+        with self._turn():
+            if key in self._left:
+                raise AlreadyLeft(
+                    f"{key!r} has left already, to {', '.join(sorted(self._left[key]))}. To draw its noise again would "
+                    "be a second release: send what was made, or pay for a new one under a new key"
+                )
+            if key in self._paid:
+                if self._paid[key] != release:
+                    raise LedgerError(f"{key!r} was paid for {self._paid[key]}, not for {release}. Use another key")
+                return
+            budget = self._budget_for(release)
+            before = self._sum(release.of)
+            self._chain.at("pay")
+            if budget.epsilon < math.inf and not fits([*before, release], budget.epsilon, budget.delta):
+                refused = budget, before
+            else:
+                self._chain.at("checked")
+                body = {"key": key, "release": release.to_json(), "peer": peer, "note": note, "time": self._clock()}
+                self._chain.append("paid", body)
+        if refused is not None:
+            raise _over_budget(release, *refused)
+
+    def leave(self, key: str, peer: str, nbytes: int) -> None:
+        """Write down, before the first byte goes, that what was paid for under `key` leaves to `peer`.
+
+        Any number of peers may get it: nobody learns more from a copy. The same peer again is no news.
+        """
+        with self._turn():
+            if key not in self._paid:
+                raise LedgerError(f"{key!r} was never paid for: it must not leave. pay() comes first")
+            if peer not in self._left.get(key, ()):
+                self._chain.at("leave")
+                self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": self._clock()})
+
+    def note_unprotected(self, what: str | Unprotected, peer: str, nbytes: int, times: int = 1) -> None:
+        """Count what leaves without any guarantee, one message or several at once: a tally per thing and peer."""
+        if nbytes < 0 or times < 1:
+            raise PrivacyError(f"{what}: cannot be {nbytes} bytes long")
+        with self._turn():
+            self._chain.at("note")
+            self._chain.note(what.what if isinstance(what, Unprotected) else what, peer, int(nbytes), times)
+
+    def state(self, key: str) -> Literal["unknown", "paid", "left"]:
+        """What has become of a key."""
+        with self._turn():
+            return "left" if key in self._left else "paid" if key in self._paid else "unknown"
+
+    def charged(self, budget: Budget) -> float:
+        """ε of all that was paid for so far about the budget's unit, as the budget is charged; quick."""
+        with self._turn():
+            return price(self._sum((budget.unit, budget.relation)), budget.delta, "tight")
+
+    def spent(self, budget: Budget) -> Spent:
+        """What was paid for so far about the budget's unit, at its δ."""
+        with self._turn():
+            releases = self._sum((budget.unit, budget.relation))
+        epsilon = price(releases, budget.delta, "tight")
+        votes = [r for r in releases if r.mechanism == LAPLACE_VOTES]
+        one_formula = votes and len({r.noise for r in votes}) == 1 and all(r.sensitivity == 2 for r in votes)
+        return Spent(
+            epsilon,
+            price(releases, budget.delta, "pld"),
+            price(releases, budget.delta, "rdp"),
+            paper_price(votes, budget.delta) if one_formula else None,
+            sum(r.count for r in releases),
+            max(0.0, budget.epsilon - epsilon),
+        )
+
+    def entries(self) -> list[Entry]:
+        """Every line, oldest first."""
+        with self._turn():
+            return list(self._entries)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """What the owner allows."""
+        with self._turn():
+            return self._budgets
+
+    @property
+    def unprotected(self) -> Mapping[tuple[str, str], Tally]:
+        """By (what, peer): how often and how much left without a guarantee."""
+        with self._turn():
+            return self._chain.tallies
+
+    @property
+    def head(self) -> Head:
+        """How far this ledger has come, for a checkpoint to carry: `Ledger.open(…, at_least=head)`."""
+        with self._turn():
+            return self._chain.head
+
+    @property
+    def path(self) -> Path:
+        return self._chain.path
+
+    def verify(self, at_least: Head | None = None) -> None:
+        """Read and check everything again. Raises `LedgerError` with what was found."""
+        self._chain.verify(at_least)
+
+    # -- within a turn
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The ledger to ourselves, with what other processes have written taken in."""
+        with self._chain.turn():
+            for row in self._chain.rows[self._read :]:
+                self._take(row.number, row.kind, row.body)
+                self._read = row.number
+            yield
+
+    def _take(self, number: int, kind: str, body: Mapping[str, Any]) -> None:
+        release = None
+        if kind == "opened":
+            if body["format"] != FORMAT:
+                raise LedgerError(f"{self.path}: of format {body['format']}; this version reads {FORMAT}. Update fkge")
+            self.graph = body["graph"]
+        elif kind == "budgets":
+            self._budgets = tuple(Budget.from_json(value) for value in body["budgets"])
+        elif kind == "paid":
+            release = self._paid[body["key"]] = Release.from_json(body["release"])
+            self._spend.setdefault(release.of, Counter())[release.times(1)] += release.count
+        elif kind == "left":
+            self._left.setdefault(body["key"], set()).add(body["peer"])
+        shown = {name: body[name] for name in ("key", "peer", "nbytes", "note") if name in body}
+        self._entries.append(Entry(number, kind, body["time"], release=release, **shown))
+
+    def _sum(self, of: tuple[str, str]) -> list[Release]:
+        return [event.times(count) for event, count in self._spend.get(of, Counter()).items()]
+
+    def _budget_for(self, release: Release) -> Budget:
+        for budget in self._budgets:
+            if (budget.unit, budget.relation) == release.of:
+                return budget
+        allowed = "; ".join(f"{b.unit} ({b.relation})" for b in self._budgets) or "nothing"
+        raise BudgetError(
+            f"{self.path}: there is no budget for {release.unit} ({release.relation}): nothing about it may leave. "
+            f"Budgets: {allowed}. The owner can open the ledger with one"
+        )
+
+
+def _over_budget(release: Release, budget: Budget, before: list[Release]) -> BudgetError:
+    """What was asked, what is left, and what would fit."""
+    fitting, too_many = 0, release.count
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        if fits([*before, release.times(middle)], budget.epsilon, budget.delta):
+            fitting = middle
+        else:
+            too_many = middle
+    spent, asked = price(before, budget.delta, "tight"), price([*before, release], budget.delta, "tight")
+    way_out = f"{fitting:,} of these would fit" if fitting else "Not even one of these fits; more noise may"
+    return BudgetError(
+        f"{release} would bring ε for one {budget.unit} ({budget.relation}, δ = {budget.delta:g}) to {asked:.4g}; the "
+        f"budget is {budget.epsilon:g}, of which {spent:.4g} is spent and {max(0.0, budget.epsilon - spent):.4g} left. "
+        f"{way_out}"
+    )
