@@ -294,6 +294,41 @@ def simulate(
             Console().print(drawn)
 
 
+ledger = typer.Typer(help="What an owner's graph has given away, and how much more it may.", no_args_is_help=True)
+app.add_typer(ledger, name="ledger")
+
+LedgerFile = Annotated[
+    Path, typer.Argument(help="An owner's privacy ledger, such as RUN/arms/federated/OWNER/ledger.sqlite.")
+]
+
+
+@ledger.command()
+def show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Verify a ledger, then show its budgets, what was spent of them, on whom, and what left without protection."""
+    from fkge.privacy import Ledger, describe
+
+    with Ledger.open(path) as opened:
+        told = describe(opened)
+    if as_json:
+        print(json.dumps(told, ensure_ascii=False), flush=True)
+    else:
+        for drawn in _ledger_tables(told):
+            Console().print(drawn)
+
+
+@ledger.command()
+def verify(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Check that nobody changed a ledger or put an older one in its place; exit code 1 and one sentence if so."""
+    from fkge.privacy import Ledger
+
+    with Ledger.open(path) as opened:
+        head = opened.head
+    if as_json:
+        print(json.dumps({"ledger": str(path), "sound": True, "head": head.to_json()}), flush=True)
+    else:
+        print(f"{path}: sound, {head.rows:,} entries and {head.notes:,} notes; head {head.seal}")
+
+
 # -- what is printed -------------------------------------------------------------------------------
 
 
@@ -322,6 +357,28 @@ def _metrics_table(run: Run, result: dict[str, Any]) -> Table:
                         f"  {category} {side}", *(_figure(n, sides[side].get(n)) for n in _COLUMNS), style="dim"
                     )
     return drawn
+
+
+def _ledger_tables(told: dict[str, Any]) -> Iterator[Table]:
+    """Budgets; what was paid for and left, by mechanism and peer; what left unprotected."""
+    columns = ("one", "neighbours", "δ", "budget ε", "spent ε", "PLD", "RDP", "paper's", "events", "left ε")
+    drawn = Table(*columns, title=f"{told['graph']}: spent", caption=f"Not covered: {told['uncovered']}")
+    for b in told["budgets"]:
+        figures = [b["epsilon"], *(b["spent"][name] for name in ("epsilon", "pld", "rdp"))]
+        paper = "" if b["spent"]["paper"] is None else f"{b['spent']['paper']:.3g}"
+        shown = ["∞" if value is None else f"{value:.4g}" for value in (*figures, b["left"])]
+        count, delta = f"{b['spent']['count']:,}", f"{b['delta']:g}"
+        drawn.add_row(b["unit"], b["relation"], delta, *shown[:4], paper, count, shown[4])
+    yield drawn
+    drawn = Table("mechanism", "one", "peer", "paid for", "events", "left", "bytes", title="entries")
+    for e in told["entries"]:
+        figures = [f"{e[name]:,}" for name in ("paid", "paid_count", "left", "nbytes")]
+        drawn.add_row(e["mechanism"], e["unit"], e["peer"] or "(nobody yet)", *figures)
+    yield drawn
+    drawn = Table("what", "peer", "messages", "bytes", "protection", title="left unprotected")
+    for u in told["unprotected"]:
+        drawn.add_row(u["what"], u["peer"], f"{u['messages']:,}", f"{u['nbytes']:,}", u["protection"])
+    yield drawn
 
 
 _PARTS = {

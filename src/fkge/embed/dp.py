@@ -104,7 +104,7 @@ class _Steps(Protocol):
 
 
 class DpTrainer:
-    """Trains `tables` on `triples` privately, epoch by epoch. Has the surface of `Trainer`, so that an owner uses either.
+    """Trains `tables` on `triples` privately, epoch by epoch. Has `Trainer`'s surface, so that an owner uses either.
 
     Args:
         triples: (n, 3) head, relation, tail; there may be none.

@@ -1,4 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
+# mypy: disable-error-code="call-arg"
 """Private training on the CPU, compiled by numba: noise, and clipped gradients example by example.
 
 `dp_noise._words`, `dp_noise._gaussians` and `dp_gradients.TorchGradients` are the slow twins.

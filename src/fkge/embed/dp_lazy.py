@@ -1,4 +1,5 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
+# mypy: disable-error-code="call-arg"
 """Noise put off: small private steps that cost what they touch, on the CPU.
 
 Private training adds noise to every row at every step. A row that no example touches moves by that noise alone, and

@@ -112,7 +112,7 @@ def _words(
     key: np.ndarray[tuple[int], np.dtype[np.uint32]], nonce: int, start: int, groups: int, rounds: int,
     device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """ChaCha's key stream (Bernstein 2008: 64-bit counter and nonce) from block `start` on, (groups, 16, LANES) int32."""
+    """ChaCha's key stream (Bernstein 2008: 64-bit counter and nonce) from block `start`, (groups, 16, LANES) int32."""
     blocks = groups * LANES
 
     def constant(word: int) -> Tensor:

@@ -55,6 +55,12 @@ class FederationSettings(Settings):
         "average",
         description="the optimiser's moments of aggregated rows: exchanged and averaged, kept, or started afresh",
     )
+    limit: float = Field(
+        4.0,
+        gt=0,
+        description="a received row may move the host's by at most this many median row lengths; what a peer says of "
+        "weights and moments is held within what the host's own allow. Against a hostile or broken peer",
+    )
     neighbours: bool = Field(
         False,
         description="clients also send their aligned rows' neighbours and the triples between (discloses triples)",

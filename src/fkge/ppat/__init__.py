@@ -7,8 +7,10 @@ role turns messages into messages (`step`) and does nothing else: no network, no
 What is private here, and what is not:
 
 - The host's Y reaches the client through noisy votes only; their price is counted (`PaperMoments`).
-- The client's X has no protection at all: G(X) goes to the host as it is. A host that sees the same rows twice
-  learns X up to a rotation. What a client sends must be fit to be seen before it comes here.
+- The client's X has no protection at all: G(X) goes to the host as it is. Where both have the same width W begins as
+  the identity, so the first samples *are* rows of X, and a host that follows W's steps, whose gradients are its own
+  answers, takes all the others back too (`fkge.evaluate.attacks.replay`). What a client sends must be fit to be seen
+  before it comes here.
 """
 
 from fkge.ppat.client import PpatClient as PpatClient

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -298,6 +300,20 @@ def test_averages() -> None:
         recent.tables["entity"].fill_(step)
         recent._average()
     assert 0.75 < float(recent.averaged("entity")[0, 0]) / 200 < 0.9  # weights t³: the mean is 4/5 of the way
+
+
+def test_it_runs_where_there_is_no_numba() -> None:
+    code = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+import numpy, torch
+from fkge.embed import DpSettings, DpTrainer, make_tables
+from fkge.settings import TrainSettings
+s = TrainSettings(dim=4, device="cpu", kernels=False)
+trainer = DpTrainer(make_tables(s, 9, 2), numpy.array([[0, 1, 2]]), s, DpSettings(rate=0.5, optimizer="momentum"))
+assert trainer.run_epoch() is not None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_settings_name_what_is_wrong() -> None:
