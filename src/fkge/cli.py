@@ -294,6 +294,38 @@ def simulate(
             Console().print(drawn)
 
 
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(help="A folder made by `fkge simulate`, finished. It is only read.")],
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="non-interference, membership, canaries, reconstruction, dictionary, poisoning; comma between.",
+            show_default="all",
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="The victim.", show_default="the owner with the largest alignment")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and weaker attacks, in a fraction of the time.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Attack a finished simulation, in a copy: does what it claims hold? Exit code 1 if a claim is broken."""
+    from fkge.audits import audit as attack
+
+    names = [name.strip() for name in (only or "").split(",")]
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill cleans up too
+    try:
+        with _drawing(quiet) as progress:
+            result = attack(run, only=filter(None, names), owner=owner, quick=quick, progress=progress)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _answer(result, as_json, lambda: _audit_table(result))
+    if result["broken"]:
+        raise typer.Exit(USER_ERROR)
+
+
 ledger = typer.Typer(help="What an owner's graph has given away, and how much more it may.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
 
@@ -356,6 +388,18 @@ def _metrics_table(run: Run, result: dict[str, Any]) -> Table:
                     drawn.add_row(
                         f"  {category} {side}", *(_figure(n, sides[side].get(n)) for n in _COLUMNS), style="dim"
                     )
+    return drawn
+
+
+_VERDICTS = {"holds": "green", "BROKEN": "bold red"}
+
+
+def _audit_table(result: dict[str, Any]) -> Table:
+    title = f"{result['federation']}: attacks on {result['owner']}, privacy {result['privacy']['mode']}"
+    drawn = Table("attack", "on what", "result", "what the claim says", "verdict", title=title, show_lines=True)
+    for name, found in result["sections"].items():
+        verdict = Text(found["verdict"], style=_VERDICTS.get(found["verdict"], "yellow"))
+        drawn.add_row(name, *(Text(found[key]) for key in ("on", "result", "claim")), verdict)
     return drawn
 
 

@@ -176,7 +176,7 @@ class Tables:
                 continue
             for rows in tensor.split(max(1, (1 << 20) // tensor.shape[1])):  # float64 copies stay small
                 wide = rows.to(torch.float64)
-                rows.copy_(spec.turned(wide, w) if slot in ("", "mean") else spec.levelled(wide))
+                rows.copy_(spec.turned(wide, w) if slot in ("", "mean", "average") else spec.levelled(wide))
 
     # -- state beside the rows ---------------------------------------------------------------------
 

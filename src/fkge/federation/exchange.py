@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fkge.align import procrustes, random_rotation
 from fkge.align.links import KINDS
+from fkge.embed.dp_noise import Noise
 from fkge.embed.models import Kind
 from fkge.errors import PeerError
 from fkge.federation.settings import Translate
@@ -271,12 +272,13 @@ class GameHost:
     """The host of the adversarial game."""
 
     def __init__(
-        self, peer: str, own: Mapping[Kind, Tensor], settings: PpatSettings, generator: torch.Generator, refine: bool
-    ) -> None:
+        self, peer: str, own: Mapping[Kind, Tensor], settings: PpatSettings, generator: torch.Generator, refine: bool,
+        noise: Noise | None = None,
+    ) -> None:  # fmt: skip
         self.gift: Gift | None = None
         self._peer, self._own, self._refine = peer, own, refine
         rows = torch.cat([own["entity"], own["relation"]]) if own["relation"].numel() else own["entity"]
-        self._game = PpatHost(rows, settings, generator)
+        self._game = PpatHost(rows, settings, generator, noise)
         self._structure: Structure | None = None
 
     def step(self, message: Message) -> Message:
@@ -329,17 +331,19 @@ def host_role(
     widths: Mapping[Kind, int],
     settings: PpatSettings,
     generator: torch.Generator,
+    noise: Noise | None = None,
 ) -> HostRole:
     """The host's part in an exchange of this mode.
 
     Args:
         own: this owner's rows of what the two share, by kind.
         widths: of the client's vectors, by kind; a game translates them, the other modes leave them.
+        noise: of a game's votes; from `generator` if None.
     """
     if mode in ("frame", "procrustes"):
         shapes: dict[Kind, tuple[int, int]] = {kind: (len(own[kind]), widths[kind]) for kind in KINDS}
         return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes")
-    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine")
+    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise)
 
 
 def aligned(gift: Gift, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:

@@ -106,12 +106,10 @@ class Gate:
 
     def __init__(self, settings: FederationSettings, ledger: Ledger | None = None) -> None:
         self._mode = settings.privacy.mode
-        if self._mode != "none" and ledger is None:
-            raise PrivacyError(f"privacy mode {self._mode!r} needs a ledger to pay from")
         self._settings = settings
         self._ledger = ledger
-        self._keys: list[str] = []
-        self._left = 0
+        self._last = PUBLIC
+        self._pending: list[str] = []
         self._votes: dict[tuple[str, int], str] = {}
         self._tally: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
@@ -144,10 +142,26 @@ class Gate:
         older checkpoint say, but that is another release: it gets another key and is paid for.
         """
         ledger, again = self._needed(), 0
-        while ledger.state(key := f"epoch {epoch}" + (f", again {again}" if again else "")) == "left":
+        while ledger.state(key := _epoch_key(epoch, again)) == "left":
             again += 1
         ledger.pay(key, step.release(steps), peer=None)
-        self._keys.append(key)
+        self._last = key
+        self._pending.append(key)
+
+    def resume(self, epochs: int) -> None:
+        """Go on after that many epochs, from a checkpoint: what of them was paid for and has not left is still to."""
+        if self._mode != "dp" or self._ledger is None:
+            return
+        self._pending.clear()
+        for epoch in range(epochs):
+            again = 0
+            while self._ledger.state(_epoch_key(epoch, again + 1)) != "unknown":
+                again += 1
+            self._last = _epoch_key(epoch, again)
+            if self._ledger.state(self._last) == "unknown":
+                raise PrivacyError(f"the checkpoint holds epoch {epoch}, which this ledger never paid for")
+            if self._ledger.state(self._last) == "paid":
+                self._pending.append(self._last)
 
     def pay_for_votes(self, peer: str, session: int, queries: int, lam: float) -> None:
         """Pay for all votes that a handshake may ask for, before the first is given."""
@@ -162,7 +176,8 @@ class Gate:
         self._votes[peer, session] = key
 
     def _needed(self) -> Ledger:
-        assert self._ledger is not None
+        if self._ledger is None:
+            raise PrivacyError(f"privacy mode {self._mode!r} needs a ledger to pay from")
         return self._ledger
 
     # -- letting go ----------------------------------------------------------------------------------
@@ -176,6 +191,8 @@ class Gate:
         kind = type(message)
         if kind in _FORM or (kind is Signal and self._mode == "dp"):  # under DP there is news at fixed times
             return Released(message, PUBLIC, _SEAL)
+        if self._mode != "none":
+            self._needed()
         if kind is Gradient and self._mode == "paper":
             if (peer, session) not in self._votes:
                 raise PrivacyError(f"votes for {peer}, handshake {session}, were not paid for")
@@ -186,7 +203,7 @@ class Gate:
             ]
             if raw:
                 raise PrivacyError(f"an offer with {', '.join(raw)}: counted from raw triples, which no noise covers")
-            return Released(message, self._keys[-1] if self._keys else PUBLIC, _SEAL)
+            return Released(message, self._last, _SEAL)
         if kind not in _UNPROTECTED or self._mode == "dp":
             raise PrivacyError(f"{kind.__name__} has no protection in privacy mode {self._mode!r}; it does not leave")
         return Released(message, Unprotected(_UNPROTECTED[kind]), _SEAL)
@@ -198,11 +215,11 @@ class Gate:
         if isinstance(released.protection, Unprotected):
             self._count(released.protection.what, peer, nbytes)
         elif isinstance(released.message, Offer):
-            if self._left < len(self._keys):
+            if self._pending:
                 self.keep()  # once it has left, it must not be made again
-                for key in self._keys[self._left :]:
+                for key in self._pending:
                     self._ledger.leave(key, peer, nbytes)
-                self._left = len(self._keys)
+                self._pending.clear()
         else:
             self._ledger.leave(released.protection, peer, nbytes)
 
@@ -231,6 +248,10 @@ class Gate:
         self.settle()
         told = describe(self._ledger)
         return {"privacy": {"mode": self._mode} | {key: told[key] for key in ("budgets", "unprotected", "uncovered")}}
+
+
+def _epoch_key(epoch: int, again: int) -> str:
+    return f"epoch {epoch}" + (f", again {again}" if again else "")
 
 
 def budgets(settings: FederationSettings) -> list[Budget]:

@@ -24,6 +24,7 @@ from torch import Tensor
 from fkge.align import Common, Tokens, initial_vectors
 from fkge.align.links import KINDS, degrees
 from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
+from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.embed.models import Kind
 from fkge.embed.optimizers import BETA1, BETA2
 from fkge.errors import RunError
@@ -409,6 +410,8 @@ class Owner:
             return host_role(
                 self.mode(peer), peer, self._rows(peer), self.peers[peer].widths, self.settings.ppat,
                 self._noise(peer, session, "host"),
+                # Votes that were paid for get noise from the system's entropy, whatever seed the run has.
+                Noise(fresh_key()) if self.settings.privacy.mode == "paper" else None,
             )  # fmt: skip
 
     def _noise(self, peer: str, session: int, role: str) -> torch.Generator:
@@ -646,6 +649,7 @@ class Owner:
             self.gate.verify(Head(**state["ledger"]))
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
+        self.gate.resume(self.trainer.epoch + (1 if self.trainer.chunk else 0))
         self.activity = Activity(**state["activity"])
         self.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}

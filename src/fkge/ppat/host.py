@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fkge.embed.dp_noise import Noise
 from fkge.errors import PeerError, SettingsError
 from fkge.ppat.csls import csls_criterion
 from fkge.ppat.discriminators import Discriminators
@@ -72,13 +73,13 @@ class Translation:
     bytes_out: int
 
 
-def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator) -> Tensor:
+def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator | Noise) -> Tensor:
     """PATE_λ of Eq. 5: the class with more votes after noise, as 0 or 1, (n,) int64.
 
     Args:
         votes: (n,) int64, how many of the `teachers` take each sample for a real one.
         lam: both counts of every sample get independent Laplace noise of scale 1/λ; none for 0. A tie is a 0.
-        generator: of the noise. Whoever knows its seed can subtract the noise: seed it from a secret.
+        generator: of the noise. Whoever knows its seed can subtract the noise; a `Noise` has a key too long to try.
     """
     counts = torch.stack([teachers - votes, votes], dim=1).double()
     if lam > 0:
@@ -86,8 +87,11 @@ def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Gene
     return (counts[:, 1] > counts[:, 0]).long()
 
 
-def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> Tensor:
-    """Laplace noise, float64: the difference of two exponential draws."""
+def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator | Noise) -> Tensor:
+    """Laplace noise, float64: the difference of two exponential draws, or the determinant of 2 × 2 Gaussian ones."""
+    if isinstance(generator, Noise):
+        z = generator.normal(4, math.prod(shape)).double().view(4, *shape)
+        return scale * (z[0] * z[1] - z[2] * z[3])
     draws = torch.empty(2, *shape, dtype=torch.float64).exponential_(generator=generator)
     return scale * (draws[0] - draws[1])
 
@@ -169,12 +173,15 @@ class PpatHost(Role[FromClient, FromHost]):
         settings: the same as the client's.
         generator: of everything random here, the noise included. Its seed must be unknown to the client, and new for
             every game.
+        noise: of the votes alone, from a source of its own; from `generator` if None.
 
     Attributes:
         teachers, student: for whoever wants to look; at home.
     """
 
-    def __init__(self, rows: Tensor, settings: PpatSettings, generator: torch.Generator) -> None:
+    def __init__(
+        self, rows: Tensor, settings: PpatSettings, generator: torch.Generator, noise: Noise | None = None
+    ) -> None:
         if rows.ndim != 2 or len(rows) < settings.teachers:
             raise SettingsError(
                 f"teachers: each of {settings.teachers} needs an aligned row of its own, (n, d) with "
@@ -182,7 +189,7 @@ class PpatHost(Role[FromClient, FromHost]):
             )
         self.settings = settings
         self._rows = rows.detach().cpu().clone()
-        self._generator = generator
+        self._noise = noise or generator
         self.teachers = Teachers(self._rows, settings, generator)
         self.student = Student(rows.shape[1], settings, generator, rows.dtype)
         self._done = 0
@@ -261,7 +268,7 @@ class PpatHost(Role[FromClient, FromHost]):
         for ones, count in enumerate(votes.bincount().tolist()):
             if count:
                 self._votes.add(s.teachers - ones, ones, count)
-        labels = noisy_labels(votes, s.teachers, s.lam, self._generator)
+        labels = noisy_labels(votes, s.teachers, s.lam, self._noise)
         answer = self.student.judge(message.vectors, labels)
         self._done += 1
         self._owed = s.candidate_due(self._done)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def secret_generator(device: str | torch.device = "cpu") -> torch.Generator:
     """A generator seeded by the operating system's cryptographic randomness; nobody can seed it so again.
 
-    What this gives: a seed of 64 bits that no setting, log or checkpoint holds.
+    What this gives: a seed that no setting, log or checkpoint holds; of 64 bits on a GPU, of 32 on a CPU, whose
+    generator in torch keeps no more. What is worth more than that many tries takes `fkge.embed.dp_noise`.
 
     What it does not give: torch's generators (Mersenne Twister on the CPU, Philox on a GPU) are not cryptographic: who
     sees many raw draws, without anything added to them, can work out the rest. And the noise is floating-point: its low

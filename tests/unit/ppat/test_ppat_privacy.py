@@ -10,6 +10,7 @@ import torch
 from ppat_pair import cloud, pair, seeded
 from torch import Tensor
 
+from fkge.embed.dp_noise import Noise
 from fkge.ppat import Gradient, PaperMoments, PpatClient, PpatHost, PpatSettings, Received, Samples, run_game
 from fkge.ppat.host import Student, laplace, noisy_labels
 
@@ -23,9 +24,10 @@ def distance_from_laplace(draws: Tensor, scale: float) -> float:
     return float(max((steps[1:] - cdf).max(), (cdf - steps[:-1]).max()) * math.sqrt(n))
 
 
+@pytest.mark.parametrize("source", ["generator", "cipher"])
 @pytest.mark.parametrize("lam", [0.05, 1.5])
-def test_noise_has_scale_one_over_lambda_and_no_other(lam: float) -> None:
-    draws = laplace((5000, 2), 1 / lam, seeded(0))
+def test_noise_has_scale_one_over_lambda_and_no_other(lam: float, source: str) -> None:
+    draws = laplace((5000, 2), 1 / lam, seeded(0) if source == "generator" else Noise(bytes(range(32))))
     assert distance_from_laplace(draws, 1 / lam) < 1.95
     for wrong in (lam, 2 / 3 / lam, 1.5 / lam):
         assert distance_from_laplace(draws, wrong) > 4

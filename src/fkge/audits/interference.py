@@ -1,6 +1,6 @@
-"""Audits of a simulation: what was claimed, put to the test.
+"""Non-interference: with every secret changed, is all that leaves the same, byte for byte?
 
-Everything is done in copies; the simulation's own folder is only read.
+Exact, not statistical: two tracks promise that nothing that leaves depends on a confidential triple at all.
 """
 
 from __future__ import annotations
@@ -13,18 +13,49 @@ from typing import Any
 
 import numpy as np
 
+from fkge.audits.subject import BROKEN, HOLDS, OPEN, Subject, finding
 from fkge.engines import InProcess
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.source import Member
 from fkge.graph import Graph, Policy, Vocabulary, tidy
 from fkge.graph.graph import HEAD, RELATION, TAIL
 from fkge.simulations import Simulation
+from fkge.trace import SILENT, Progress, Task
 
 SECRET = "\x00 a secret thing "
 """The beginning of labels that no graph has; they sort before all others, so every id of the whole graph moves."""
 
 
-# -- non-interference --------------------------------------------------------------------------------
+def interference(subject: Subject) -> dict[str, Any]:
+    """`non_interference` over a simulation's federation and settings, where somebody has secrets."""
+    federation, settings = subject.federation, subject.simulation.settings
+    claim = "nothing that leaves depends on a confidential triple"
+    if not any(_secrets(member).get("train") for member in federation.members.values()):
+        return finding(
+            "no policy keeps a triple: all of them may leave a trace", OPEN, "every owner", "nothing is confidential"
+        )
+    found = non_interference(
+        federation, settings, subject.scratch / "worlds", seed=subject.simulation.about["seed"],
+        exchanges=2 if subject.quick else 4, progress=subject.progress,
+    )  # fmt: skip
+    owners = found["owners"]
+    differ = [
+        name for name, o in owners.items()
+        if o["first_difference"] is not None or not (o["same_graph"] and o["same_alignment"])
+    ]  # fmt: skip
+    messages, size = (sum(o[what] for o in owners.values()) for what in ("messages", "bytes"))
+    secrets = sum(sum(o["secrets"].values()) for o in owners.values())
+    words = f"{messages:,} messages, {size:,} bytes compared over {secrets:,} secrets: "
+    words += "all the same" if found["same"] else f"not the same at {', '.join(differ)}"
+    if settings.privacy.mode == "dp":
+        words += " (noise left out, which would hide a leak)"
+    return finding(
+        claim, HOLDS if found["same"] else BROKEN, "all that every owner says", words,
+        messages=messages, bytes=size, secrets=secrets, **found,
+    )  # fmt: skip
+
+
+# -- two worlds --------------------------------------------------------------------------------------
 
 
 def disturbed(member: Member, seed: int = 0) -> Member:
@@ -78,7 +109,13 @@ def _trimmed(graph: Graph) -> Graph:
 
 
 def non_interference(
-    federation: Federation, settings: FederationSettings, scratch: Path, *, seed: int = 0, exchanges: int = 3
+    federation: Federation,
+    settings: FederationSettings,
+    scratch: Path,
+    *,
+    seed: int = 0,
+    exchanges: int = 3,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Run the federation twice, once with every owner's secrets changed, and compare all that left, byte by byte.
 
@@ -102,8 +139,11 @@ def non_interference(
     aligned: dict[str, Any] = {}
     for number, (world, made) in enumerate(worlds.items()):
         folder = scratch / f"world{number}"
-        simulation = Simulation.create(folder, made, quick, baselines=(), engine="in-process", seed=seed)
-        InProcess(simulation.homes, lambda *_, **__: None, tapes=folder / "tapes").run(simulation.arm("federated"))
+        simulation = Simulation.create(
+            folder, made, quick, baselines=(), engine="in-process", seed=seed, progress=progress
+        )
+        with progress.task(f"the federation {world}", None, "epochs") as task:
+            InProcess(simulation.homes, Epochs(task), tapes=folder / "tapes").run(simulation.arm("federated"))
         said[world] = {name: list(heard_by_others(folder / "tapes" / f"{name}.tape")) for name in made.members}
         shared[world] = {home.name: (home.shared.fingerprint, home.shared.notes) for home in simulation.homes}
         aligned[world] = {home.name: home.peers for home in simulation.homes}
@@ -134,6 +174,17 @@ def heard_by_others(tape: Path) -> Iterator[tuple[str, int, str]]:
                 file.seek(record["size"], 1)
             elif record["what"] == "said":
                 yield record["peer"], record["size"], record["sha256"]
+
+
+class Epochs:
+    """Tells a task of every epoch that some owner has finished."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        if event == "progress":
+            self._task.advance(1)
 
 
 def _secrets(member: Member) -> Mapping[str, int]:

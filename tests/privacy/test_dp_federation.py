@@ -1,0 +1,219 @@
+"""A federation under differential privacy: every step is paid for before it is made, and none twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fkge.embed import DpTrainer
+from fkge.engines import InProcess, Station
+from fkge.errors import BudgetError, LedgerError, PrivacyError, SettingsError
+from fkge.federation import FederationSettings, Gate, Offer, Owner
+from fkge.federation.gate import HOST_ROW, TRIPLE, Step
+from fkge.ppat.messages import Gradient, Samples
+from fkge.privacy import ADD_OR_REMOVE, REPLACE, Budget, Ledger, noise_for, price
+from fkge.simulations import Simulation
+from tests.conftest import OWNERS, Notes, tiny_federation, tiny_settings
+
+EPSILON = 8.0
+
+
+def dp_settings(**changes: Any) -> FederationSettings:
+    values = {"privacy": {"mode": "dp", "epsilon": EPSILON}, "dp": {"negatives": 2, "optimizer": "adam"}}
+    return tiny_settings(**{**values, "exchanges": 4, "private": {"epochs": 2}, **changes})
+
+
+def ledger_of(made: Simulation, owner: str) -> Ledger:
+    return Ledger.open(made.folder / "arms" / "federated" / owner / "ledger.sqlite")
+
+
+def test_the_whole_budget_is_planned_for_and_spent_once(tmp_path: Path) -> None:
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), engine="in-process")
+    result = made.run()
+    assert result is not None
+    steps = made.settings.total_epochs
+    for name in OWNERS:
+        told = result["owners"][name]["arms"]["federated"]["privacy"]
+        (budget,) = told["budgets"]
+        assert (budget["unit"], budget["relation"], budget["spent"]["count"]) == (TRIPLE, ADD_OR_REMOVE, steps)
+        assert 0.999 * EPSILON < budget["spent"]["epsilon"] <= EPSILON
+        assert told["unprotected"] == []
+        with ledger_of(made, name) as ledger:
+            paid = [e for e in ledger.entries() if e.kind == "paid"]
+            assert len({e.key for e in paid}) == len(paid) == steps
+            release = paid[0].release
+            assert release is not None
+            assert release.noise / release.sensitivity == pytest.approx(noise_for(EPSILON, 1e-5, steps))
+            assert price([release.times(steps)], 1e-5, "gdp") <= EPSILON
+        assert result["owners"][name]["arms"]["federated"]["tests"] == 0  # nothing is decided on raw validation
+
+
+def test_what_the_trainer_adds_is_what_the_ledger_was_told(tmp_path: Path) -> None:
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), engine="in-process")
+    owner, _ = made.homes[0].owner(made.arm("federated"))
+    assert isinstance(owner.trainer, DpTrainer)
+    assert owner._step is not None
+    assert owner.trainer.private.noise == owner._step.noise / owner._step.clip
+    lone, _ = made.homes[0].owner(made.arm("control"))
+    assert not isinstance(lone.trainer, DpTrainer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"start": "alone"}, {"translate": "ppat"}, {"neighbours": True}, {"aggregate": "validation"},
+        {"privacy": {"mode": "dp"}}, {"privacy": {"mode": "paper"}, "translate": "frame"},
+    ],
+)  # fmt: skip
+def test_settings_under_which_it_would_not_hold_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        dp_settings(**changes)
+
+
+# -- the gate --------------------------------------------------------------------------------------
+
+
+def offer(**fields: Any) -> Offer:
+    return Offer(0, "", torch.zeros(1, 2), torch.zeros(0, 2), **fields)
+
+
+def gate_in(folder: Path, settings: FederationSettings) -> Gate:
+    return Gate.open(folder, "owner", settings)
+
+
+def test_what_nothing_covers_does_not_leave(tmp_path: Path) -> None:
+    gate = gate_in(tmp_path, dp_settings())
+    gate.pay_for_epoch(0, Step(1.0, 20.0), 1)
+    assert gate.release(offer(), "peer").protection == "epoch 0"
+    for raw in ({"entity_weight": torch.ones(1)}, {"triples": torch.zeros(0, 3, dtype=torch.int64)}):
+        with pytest.raises(PrivacyError, match="raw triples"):
+            gate.release(offer(**raw), "peer")
+    for message in (Gradient(0, torch.zeros(1, 2)), Samples(0, torch.zeros(1, 2))):
+        with pytest.raises(PrivacyError, match="does not leave"):
+            gate.release(message, "peer")
+    unledgered = Gate(dp_settings())
+    with pytest.raises(PrivacyError, match="needs a ledger"):
+        unledgered.release(offer(), "peer")
+
+
+def test_votes_are_paid_for_by_the_handshake_or_not_given(tmp_path: Path) -> None:
+    game = tiny_settings(translate="ppat", privacy={"mode": "paper", "epsilon": 3.0})
+    gate = gate_in(tmp_path, game)
+    answer = Gradient(0, torch.zeros(1, 2))
+    with pytest.raises(PrivacyError, match="not paid"):
+        gate.release(answer, "bee", 1)
+    gate.pay_for_votes("bee", 1, 29, 0.05)
+    released = gate.release(answer, "bee", 1)
+    gate.leaves(released, "bee", 100)
+    with pytest.raises(BudgetError, match="77 of these would fit"):
+        gate.pay_for_votes("bee", 2, 32_000, 0.05)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        spent = ledger.spent(Budget(HOST_ROW, REPLACE, 3.0, 1e-5))
+    assert spent.pld == pytest.approx(1.43, abs=0.01)
+    assert spent.paper == pytest.approx(2.73, abs=0.01)
+
+
+def test_an_owner_that_cannot_afford_a_game_goes_on_without(tmp_path: Path) -> None:
+    settings = tiny_settings(translate="ppat", privacy={"mode": "paper", "epsilon": 3.0}, ppat={"lam": 0.05})
+    made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=(), engine="in-process")
+    notes = Notes()
+    assert InProcess(made.homes, notes).run(made.arm("federated"))
+    assert notes.of("over budget")
+    for home in made.homes:
+        result = home.result("federated")
+        assert result is not None
+        assert result["epochs"] == settings.total_epochs
+        (budget,) = result["privacy"]["budgets"]
+        assert 0 < budget["spent"]["epsilon"] <= 3.0
+        assert any(left["what"] == "client's vectors: no guarantee" for left in result["privacy"]["unprotected"])
+
+
+# -- death -----------------------------------------------------------------------------------------
+
+POINTS: dict[str, tuple[Any, str, bool]] = {  # class, method, before or after it
+    "before a payment": (Ledger, "pay", True),
+    "after a payment": (Ledger, "pay", False),
+    "after the steps": (DpTrainer, "run_epoch", False),
+    "before it is kept": (Owner, "save", True),
+    "after it is kept": (Owner, "save", False),
+    "before it is said to leave": (Ledger, "leave", True),
+    "after that, before it goes": (Ledger, "leave", False),
+    "after it went": (Station, "_send", False),
+}
+
+
+def live_until(folder: Path, point: str, times: int) -> None:
+    """In a process of its own: run, and die at the n-th time of a point."""
+    kind, name, before = POINTS[point]
+    honest: Callable[..., Any] = getattr(kind, name)
+    left = [times]
+
+    def struck(self: Any, *args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if before and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        out = honest(self, *args, **kwargs)
+        if not before and left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return out
+
+    setattr(kind, name, struck)
+    torch.set_num_threads(1)
+    Simulation.open(folder).run()
+
+
+@pytest.mark.parametrize("point", sorted(POINTS))
+def test_killed_anywhere_it_pays_for_every_step_once(point: str, tmp_path: Path) -> None:
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
+    for times in (2, 7):
+        child = multiprocessing.get_context("spawn").Process(target=live_until, args=(made.folder, point, times))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    assert Simulation.open(made.folder).run() is not None
+    for name in OWNERS:
+        with ledger_of(made, name) as ledger:
+            entries = ledger.entries()
+        paid = [e.key for e in entries if e.kind == "paid"]
+        assert sorted(paid) == sorted(f"epoch {e}" for e in range(made.settings.total_epochs))
+
+
+def test_a_checkpoint_from_before_is_paid_for_anew_and_refused_beyond_the_budget(tmp_path: Path) -> None:
+    """Steps that have left, lived again from an older checkpoint, are other releases: the plan has no room for them."""
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
+    kept: dict[str, bytes] = {}
+    notes = Notes()
+
+    def early() -> bool:
+        for name in OWNERS:
+            path = made.folder / "arms" / "federated" / name / "checkpoint.safetensors"
+            if name not in kept and path.exists():
+                kept[name] = path.read_bytes()
+        return any(n["epoch"] >= 8 for n in notes.of("progress"))
+
+    InProcess(made.homes, notes).run(made.arm("federated"), early)
+    for name, data in kept.items():
+        (made.folder / "arms" / "federated" / name / "checkpoint.safetensors").write_bytes(data)
+    with pytest.raises(BudgetError, match="left"):
+        InProcess(made.homes, Notes()).run(made.arm("federated"))
+
+
+def test_a_ledger_that_was_put_back_stops_the_owner(tmp_path: Path) -> None:
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
+    notes = Notes()
+    InProcess(made.homes, notes).run(made.arm("federated"), lambda: any(n["epoch"] >= 4 for n in notes.of("progress")))
+    path = made.folder / "arms" / "federated" / "ant" / "ledger.sqlite"
+    with sqlite3.connect(path) as db:
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = next(t for t in tables if t not in ("tallies", "head"))
+        db.execute(f"DELETE FROM {rows} WHERE rowid = (SELECT MAX(rowid) FROM {rows})")
+    with pytest.raises(LedgerError):
+        InProcess(made.homes, Notes()).run(made.arm("federated"))
