@@ -307,7 +307,7 @@ def audit(
     owner: Annotated[
         str | None, typer.Option(help="The victim.", show_default="the owner with the largest alignment")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and weaker attacks, in a fraction of the time.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer attacks, weaker ones: a fraction of the time.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

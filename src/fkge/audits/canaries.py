@@ -2,8 +2,8 @@
 
 Under differential privacy of the shared track, triples on rows of their own are put into the victim's training by the
 toss of a coin, and the auditor, who knows everything but noise and coins, guesses (`fkge.evaluate.attacks`). In the
-paper's mode the same is done to the votes of the game: rows that sway one teacher, or do not. Either way one run gives a
-lower bound on ε, which must not exceed the claim.
+paper's mode the same is done to the votes of the game: rows that sway one teacher, or do not. Either way one run gives
+a lower bound on ε, which must not exceed the claim.
 
 An audit that cannot fail says nothing, so the same is done with a tenth of the noise, and that must be found out. Where
 the claimed ε is too large for that (guessing all of 400 coins right refutes no ε above 3.3), the noise is scaled up by
@@ -71,33 +71,31 @@ def _private_training(subject: Subject) -> dict[str, Any]:
     claimed, delta = privacy.epsilon, privacy.delta
     private, epochs = track.trainer.private, track.plan.total
     sampled = private.rate < 1
-    changed: dict[str, Any] = {"lazy": private.lazy}
-    if private.optimizer == "adam":
-        changed |= {"optimizer": "sgd", "lr": _SGD_RATE}
-    sgd = private.model_copy(update=changed)
+    adam = private.optimizer == "adam"
+    sgd = private.model_copy(update={"optimizer": "sgd", "lr": _SGD_RATE}) if adam else private
     scales = {claimed: 1.0}
     if claimed > _SHOWABLE:
         steps, rate = private.steps_in(epochs), private.rate if sampled else None
         scales[_SCALED] = noise_for(_SCALED, delta, steps, rate) / noise_for(claimed, delta, steps, rate)
-    checks = []
+    checks: list[tuple[float, dict[float, Audit]]] = []
     with subject.progress.task("auditing private training", len(scales) + 1, "trainings") as task:
         for claim, scale in scales.items():
             shares = (1.0, TENTH) if claim == min(scales) else (1.0,)
-            bounds = {}
+            bounds: dict[float, Audit] = {}
             for share in shares:
                 noisy = sgd.model_copy(update={"noise": private.noise * scale * share})
                 bounds[share] = _audit(subject, track.train_settings, noisy, epochs, delta)
                 task.advance(1)
-            checks.append({"claim": claim, "bounds": bounds})
-    broken = [c["claim"] for c in checks if c["bounds"][1.0].refutes(c["claim"])]
-    audited = checks[-1]
-    caught = audited["bounds"][TENTH].refutes(audited["claim"])
-    bound = checks[0]["bounds"][1.0]
+            checks.append((claim, bounds))
+    broken = any(found[1.0].refutes(claim) for claim, found in checks)
+    audited, last = checks[-1]
+    caught = last[TENTH].refutes(audited)
+    bound = checks[0][1][1.0]
     words = f"ε ≥ {bound.epsilon_lower:.2f} shown"
     if claimed > _SHOWABLE:
-        words += f"; at ε = {_SCALED:g}, same code: ≥ {audited['bounds'][1.0].epsilon_lower:.2f}"
+        words += f"; at ε = {_SCALED:g}, same code: ≥ {last[1.0].epsilon_lower:.2f}"
     words += f"; a tenth of the noise would have been caught: {'yes' if caught else 'no'}"
-    if private.optimizer == "adam":
+    if adam:
         words += "; by sgd, whose noisy sums are the same"
     return finding(
         f"DP-SGD of the shared track is ({claimed:g}, {delta:g})-DP, adding or removing one triple",
@@ -107,8 +105,8 @@ def _private_training(subject: Subject) -> dict[str, Any]:
         epsilon=claimed, delta=delta, noise=private.noise, rate=private.rate, optimizer=private.optimizer,
         audited_optimizer=sgd.optimizer, confidence=CONFIDENCE, tenth_caught=caught,
         audits=[
-            {"claim": c["claim"], "noise_share": share, **found.to_dict()}
-            for c in checks for share, found in c["bounds"].items()
+            {"claim": claim, "noise_share": share, **found.to_dict()}
+            for claim, bounds in checks for share, found in bounds.items()
         ],
     )  # fmt: skip
 

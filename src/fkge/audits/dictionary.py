@@ -54,7 +54,8 @@ def dictionary(subject: Subject) -> dict[str, Any]:
         "no label can be told from an intersection or from tokens (from hashed labels, every one can)",
         BROKEN if broken else HOLDS,
         f"the alignment of {subject.owner} and {peer}",
-        f"hashes: {share:.0%} of {len(labels):,} in {seconds:.2f} s; PSI: {len(psi.labels)}; tokens: {len(told.labels)}",
+        f"hashes: {share:.0%} of {len(labels):,} in {seconds:.2f} s; PSI: {len(psi.labels)}, "
+        f"tokens: {len(told.labels)}",
         hashed={"recovered": share, "labels": len(labels), "seconds": round(seconds, 4), "hash": hashed.hash},
         psi=_brief(psi.to_dict(), len(words)), tokens=_brief(told.to_dict(), len(every)),
     )  # fmt: skip
@@ -77,10 +78,9 @@ def _transcript(subject: Subject, most: int, rng: np.random.Generator) -> tuple[
     """Every message of an intersection of the two owners' entity keys, some of them; and those keys."""
     links = subject.federation.links
     pair = next(names for names in links if {subject.owner, subject.peer} == set(names))
-    side: dict[str, list[str]] = {
-        name: _some(sorted(links[pair].keys(subject.homes[name].shared, 0 if name == pair[0] else 1).entities), most, rng)
-        for name in pair
-    }  # fmt: skip
+    one, other = (subject.homes[name].shared for name in pair)
+    keys = links[pair].keys(one, 0).entities, links[pair].keys(other, 1).entities
+    side = {name: _some(sorted(own), most, rng) for name, own in zip(pair, keys, strict=True)}
     settings = subject.simulation.settings.psi.model_copy(update={"min_overlap": 0})
     client, host = PsiClient(side[subject.peer], settings), PsiHost(side[subject.owner], settings)
     said: list[bytes] = []

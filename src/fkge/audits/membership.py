@@ -123,7 +123,7 @@ def _targets(subject: Subject, common: Common, part: str, *, confidential: bool)
         triples = graph.splits[split]
         shared = np.ones(len(triples), bool) if policy is None else policy.mask(graph, split)
         chosen.append(triples[(shared != confidential) & ~_held(subject, triples)])
-    found = np.concatenate(chosen).astype(np.int64)
+    found: Triples = np.concatenate(chosen).astype(np.int64)
     rows = home.whole.rows
     if rows is not None:  # ids of the whole graph → of the shareable one; triples that do not lie in it fall out
         found = between(found, rows["entity"], rows["relation"])

@@ -114,7 +114,7 @@ def _short_federation(subject: Subject, hostile: str) -> Simulation:
     links = {pair: link for pair, link in subject.federation.links.items() if set(pair) == set(names)}
     asked = subject.simulation.settings
     changes = {
-        "start": "alone", "initial_epochs": min(asked.total_epochs, 12 if subject.quick else 60),
+        "start": "alone", "initial_epochs": min(asked.total_epochs, 24 if subject.quick else 60),
         "exchanges": 3 if subject.quick else 6, "epochs": min(asked.epochs, 3), "decide": "all", "neighbours": False,
         "privacy": asked.privacy.model_copy(update={"mode": "none", "epsilon": None}), "test_every": 1,
     }  # fmt: skip

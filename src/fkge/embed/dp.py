@@ -76,6 +76,12 @@ class DpSettings(Settings):
     )
     gather: int = Field(8192, ge=1, description="triples whose rows are gathered at a time: memory, not results")
 
+    dim: int | None = Field(
+        None, ge=1, description="size of vectors; small ones drown less in noise. None: as `train` has it"
+    )
+    margin: float | None = Field(None, ge=0, description="margin of the loss; None: as `train` has it")
+    init: float | None = Field(None, gt=0, description="initial values are uniform in ±init; None: as `train` has it")
+
     @property
     def steps(self) -> int:
         """Steps in an epoch: a public number."""
@@ -87,10 +93,11 @@ class DpSettings(Settings):
 
     def of(self, train: TrainSettings) -> TrainSettings:
         """`train` with what private training does put in place of what it would not heed."""
+        own = {key: value for key in ("dim", "margin", "init") if (value := getattr(self, key)) is not None}
         return train.model_copy(
             update={
                 "lr": self.lr, "negatives": self.negatives, "share": 1, "corruption": "uniform", "filtered": False,
-                "schedule": "linear",
+                "schedule": "linear", **own,
             }
         )  # fmt: skip
 

@@ -48,7 +48,7 @@ class Twin:
         self.student = twin_network(host.student.network, 0, dim, settings.hidden)
         self.at_client, self.at_host = torch.Generator(), torch.Generator()
         self.at_client.set_state(client._generator.get_state())
-        self.at_host.set_state(host._generator.get_state())
+        self.at_host.set_state(host._noise.get_state())
         self.optimizers = [
             torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum)
             for parameters in ([self.mapping], self.student.parameters(), *(t.parameters() for t in self.teachers))
