@@ -1,4 +1,4 @@
-"""A dense pair of owners, made of FB15k-237: python -m benchmarks.dense FB15K237 OUT
+"""A dense pair of owners, made of FB15k-237: python -m benchmarks.dense FB15K237 OUT (then: fkge simulate OUT/federation.toml)
 
 The 40-core of the graph (every entity in at least 40 triples of it: about 1,300 entities, 56,000 triples) is dealt triple
 by triple to a small *host* and a large *client*. Both know the same things under the same names and hold different facts
@@ -14,11 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from fkge.graph import Graph, read_graph
-from fkge.graph.graph import HEAD, RELATION, TAIL
+from fkge.graph.graph import HEAD, TAIL
 
 CORE = 40
 HOST = {"train": 2500, "valid": 1000, "test": 2500}
 CLIENT = {"valid": 1000, "test": 2500}
+
+FEDERATION = """name = "dense"
+
+[owners.host]
+graph = "host"
+train = { margin = 1.0 }
+
+[owners.client]
+graph = "client"
+train = { margin = 4.0 }
+
+[[links]]
+between = ["client", "host"]
+same = true
+"""
+"""Each owner trains by the margin that suits it alone (tuned on its own validation triples)."""
 
 
 def core(triples: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
@@ -35,7 +51,6 @@ def deal(graph: Graph, out: Path, seed: int = 0) -> None:
     """Write the pair as a federation in the folder `out`."""
     rows = np.unique(np.concatenate([graph.train, graph.valid, graph.test]).astype(np.int64), axis=0)
     rows = np.random.default_rng(seed).permutation(core(rows, CORE))
-    used = {"entity": set[str](), "relation": set[str]()}
     for owner, sizes in (("host", HOST), ("client", CLIENT | {"train": len(rows)})):
         (out / owner).mkdir(parents=True)
         for split in ("valid", "test", "train"):
@@ -43,13 +58,8 @@ def deal(graph: Graph, out: Path, seed: int = 0) -> None:
             lines = []
             for h, r, t in part.tolist():
                 lines.append("\t".join((graph.entities[h], graph.relations[r], graph.entities[t])))
-            used["entity"] |= {graph.entities[i] for i in np.unique(part[:, [HEAD, TAIL]]).tolist()}
-            used["relation"] |= {graph.relations[i] for i in np.unique(part[:, RELATION]).tolist()}
             (out / owner / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (out / "aligned").mkdir()
-    for kind, name in (("entity", "entities"), ("relation", "relations")):
-        links = "".join(f"{label}\t{label}\n" for label in sorted(used[kind]))
-        (out / "aligned" / f"client__host.{name}.tsv").write_text(links, encoding="utf-8")
+    (out / "federation.toml").write_text(FEDERATION, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -396,7 +396,9 @@ _VERDICTS = {"holds": "green", "BROKEN": "bold red"}
 
 def _audit_table(result: dict[str, Any]) -> Table:
     title = f"{result['federation']}: attacks on {result['owner']}, privacy {result['privacy']['mode']}"
-    drawn = Table("attack", "on what", "result", "what the claim says", "verdict", title=title, show_lines=True)
+    drawn = Table(title=title, show_lines=True)
+    for column in ("attack", "on what", "result", "what the claim says", "verdict"):
+        drawn.add_column(column, no_wrap=column == "attack")
     for name, found in result["sections"].items():
         verdict = Text(found["verdict"], style=_VERDICTS.get(found["verdict"], "yellow"))
         drawn.add_row(name, *(Text(found[key]) for key in ("on", "result", "claim")), verdict)

@@ -20,6 +20,7 @@ import torch
 
 from fkge.audits.subject import BROKEN, HOLDS, OPEN, Subject, finding
 from fkge.embed import DpSettings, DpTrainer, make_tables
+from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.evaluate.attacks import (
     Audit,
     State,
@@ -40,6 +41,10 @@ from fkge.settings import TrainSettings
 CONFIDENCE = 0.99
 TENTH = 0.1
 _CANARIES, _QUICK_CANARIES = 400, 200
+_SAMPLED_CANARIES = 2000
+"""By drift a canary costs no gradient of its own, so there may be more: they make up for what it misses."""
+_NUMBERS = 1 << 26
+"""In all states of a training that is kept to be looked at: a quarter of a gigabyte."""
 _STEPS, _QUICK_STEPS = 60, 15
 _TRIPLES = 300
 """Of the victim's own, trained on beside the canaries."""
@@ -121,14 +126,16 @@ def _audit(subject: Subject, settings: TrainSettings, private: DpSettings, epoch
     triples, entities, relations = _part(subject.victim.shared.train, subject.seed)
     settings = settings.model_copy(update={"device": "cpu"})
     rng, noise = np.random.default_rng([subject.seed, 1]), seeded_for_tests(subject.seed + 2)
-    count = _QUICK_CANARIES if subject.quick else _CANARIES
     if private.rate == 1:
+        count = _QUICK_CANARIES if subject.quick else _CANARIES
         steps = min(epochs, _QUICK_STEPS if subject.quick else _STEPS)
         scaled = private.model_copy(update={"noise": private.noise * math.sqrt(steps / epochs)})
         return audit_trainer(
             settings, scaled, triples, entities, relations, epochs=steps, delta=delta, rng=rng, canaries=count,
             noise=noise, confidence=CONFIDENCE,
         )  # fmt: skip
+
+    count = min(_SAMPLED_CANARIES, max(_CANARIES, _NUMBERS // (3 * settings.dim * epochs)))
 
     def train(chosen: Triples) -> list[State]:
         tables = make_tables(settings, entities + 2 * count, relations + count)
@@ -191,5 +198,6 @@ def _audit_votes(teachers: int, lam: float, rows: int, queries: int, delta: floa
     # The others are as evenly split as they can be: with an odd number of them, now one way and now the other.
     others = (teachers - 1 + np.arange(queries) % 2) // 2
     votes = torch.from_numpy(others[None, :] + coin[:, None].astype(np.int64))
-    labels = host.noisy_labels(votes.reshape(-1), teachers, lam, seeded_for_tests(seed + 3))
+    noise = Noise(fresh_key(seeded_for_tests(seed + 3)))  # as an owner's, but that it can be drawn again
+    labels = host.noisy_labels(votes.reshape(-1), teachers, lam, noise)
     return audit(labels.reshape(rows, queries).sum(dim=1).double().numpy(), coin, delta, CONFIDENCE)

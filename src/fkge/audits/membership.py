@@ -76,6 +76,8 @@ def membership(subject: Subject) -> dict[str, Any]:
         figures["confidential"] = attacks
         verdicts.append(verdict)
         words.append("confidential: " + (_auc(attacks["raw"]) if "raw" in attacks else attacks["why"]))
+        if "control" in attacks:
+            words[-1] += f" (by a model that never saw either: {_auc(attacks['control']['raw'])})"
     order = (BROKEN, OPEN, HOLDS, UNTESTED)
     return finding(claim, min(verdicts, key=order.index), on, "; ".join(words), verdicts=verdicts, **figures)
 

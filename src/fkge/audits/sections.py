@@ -55,11 +55,15 @@ def audit(
         if name not in SECTIONS:
             raise SettingsError(f"there is no audit {name!r}{did_you_mean(name, SECTIONS)}; there are {_list()}")
     found: dict[str, Any] = {}
-    with opened(run, owner, quick=quick, progress=progress, seed=seed) as subject:
-        for name in SECTIONS:
-            if name in wanted:
-                started = time.monotonic()
-                found[name] = SECTIONS[name](subject) | {"seconds": round(time.monotonic() - started, 2)}
+    with (
+        progress.task("audit", len(wanted), "attacks") as task,
+        opened(run, owner, quick=quick, progress=progress, seed=seed) as subject,
+    ):
+        for name in (name for name in SECTIONS if name in wanted):
+            task.advance(0, attack=name)
+            started = time.monotonic()
+            found[name] = SECTIONS[name](subject) | {"seconds": round(time.monotonic() - started, 2)}
+            task.advance(1)
         about = {
             "run": str(run), "federation": subject.simulation.about["federation"], "owner": subject.owner,
             "peer": subject.peer, "privacy": subject.simulation.settings.privacy.model_dump(), "quick": quick,

@@ -14,6 +14,7 @@ triples tell, for validation triples, or against one who measures time. Noise is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, Protocol
 
@@ -81,6 +82,16 @@ class DpSettings(Settings):
     )
     margin: float | None = Field(None, ge=0, description="margin of the loss; None: as `train` has it")
     init: float | None = Field(None, gt=0, description="initial values are uniform in ±init; None: as `train` has it")
+    norm: Literal[1, 2] | None = Field(None, description="distance of the model; None: as `train` has it")
+    decay: float = Field(
+        1.0, gt=0, le=1, description="factor on the learning rate at the last epoch, linearly until then"
+    )
+    travel: float | None = Field(
+        None,
+        gt=0,
+        description="instead of lr, for sgd and momentum: how many margins the noise alone carries a row over the "
+        "whole plan. So lr follows from noise, steps and dim, and one setting serves every ε",
+    )
 
     @property
     def steps(self) -> int:
@@ -91,13 +102,20 @@ class DpSettings(Settings):
         """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
         return epochs * self.steps
 
+    def rate_for(self, noise: float, steps: int, dim: int, margin: float) -> float:
+        """The learning rate of `steps` steps under `noise`: `lr`, or as `travel` says."""
+        if self.travel is None or self.optimizer == "adam":
+            return self.lr
+        still = 1 - self.momentum if self.optimizer == "momentum" else 1.0
+        return self.travel * margin * still / (max(noise, 1e-3) * math.sqrt(steps * dim))
+
     def of(self, train: TrainSettings) -> TrainSettings:
         """`train` with what private training does put in place of what it would not heed."""
-        own = {key: value for key in ("dim", "margin", "init") if (value := getattr(self, key)) is not None}
+        own = {key: value for key in ("dim", "margin", "init", "norm") if (value := getattr(self, key)) is not None}
         return train.model_copy(
             update={
                 "lr": self.lr, "negatives": self.negatives, "share": 1, "corruption": "uniform", "filtered": False,
-                "schedule": "linear", **own,
+                "schedule": "linear", "decay": self.decay, **own,
             }
         )  # fmt: skip
 

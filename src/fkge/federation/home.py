@@ -39,6 +39,7 @@ from fkge.align.links import KINDS
 from fkge.align.overlap import Mask
 from fkge.align.psi import OverlapError
 from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
+from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import SettingsError
 from fkge.evaluate import Known, Ranks, classify, metrics, rank
@@ -268,6 +269,7 @@ class Home:
             track = train_private(
                 torch.from_numpy(graph.train.astype(np.int64)), sizes, shared,
                 {kind: torch.from_numpy(ids) for kind, ids in whole.rows.items()}, settings, self.settings.private,
+                margin_of(self.settings.shared_train),
                 lambda tables: metrics(rank(tables, decide, known=known))["mrr"], between,
             )  # fmt: skip
         if track is None:

@@ -25,6 +25,7 @@ from fkge.align import Common, Tokens, initial_vectors
 from fkge.align.links import KINDS, degrees
 from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
 from fkge.embed.dp_noise import Noise, fresh_key
+from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.embed.optimizers import BETA1, BETA2
 from fkge.errors import RunError
@@ -207,7 +208,9 @@ class Owner:
         steps = settings.dp.steps_in(self.plan.total)
         sampling = settings.dp.rate if settings.dp.rate < 1 else None
         multiplier = noise_for(privacy.epsilon, privacy.delta, steps, sampling)
-        dp = settings.dp.model_copy(update={"noise": multiplier})
+        margin = margin_of(self.train_settings)
+        lr = settings.dp.rate_for(multiplier, steps, self.tables.width("entity"), margin)
+        dp = settings.dp.model_copy(update={"noise": multiplier, "lr": lr})
         self._step = Step(dp.clip, multiplier * dp.clip, sampling)
         return DpTrainer(self.tables, self.graph.train, self.train_settings, dp, noise)
 

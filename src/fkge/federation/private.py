@@ -6,14 +6,16 @@ finished, the private track begins from its vectors and trains on all triples, s
 taught, which a plain further training forgets, and adds what only the owner knows. It answers the owner's questions and
 never leaves; and since it begins when the shared track is over, not even the time it takes can be told from outside.
 
-How strong the pull back is (`pull`) may be left to the owner's own validation triples, confidential ones included:
-nobody sees the choice.
+How strong the pull back is (`pull`) is left to the owner's own validation triples, confidential ones included: nobody
+sees the choice. One of the strengths to choose from is 0, which stands for no company at all: a lone training from a
+fresh start. So an owner whose peers are no good to it ends about where it would have been without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from fkge.align.links import KINDS
 from fkge.embed import Snapshot, Tables, Trainer, make_tables
+from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.settings import Settings, TrainSettings
 
@@ -30,10 +33,17 @@ class PrivateSettings(Settings):
 
     epochs: int = Field(60, ge=0, description="epochs on all triples, for each `pull` that is tried")
     pull: tuple[float, ...] = Field(
-        (0.5,),
+        (0.5, 0.0),
         min_length=1,
-        description="part of the way back to the shared vectors; of several, the owner's validation triples choose",
+        description="part of the way back to the shared vectors; the owner's validation triples choose. 0 stands for a "
+        "lone training, so that company that is no good does no harm",
     )
+    follow: Literal["rows", "relations"] = Field(
+        "rows",
+        description="what to take over and be pulled to: every shared row, or relations only, the least noisy ones",
+    )
+    scale: float = Field(1.0, gt=0, description="factor on the shared vectors, beside the ratio of the two margins")
+    rest: float = Field(1.0, ge=0, description="factor on how columns begin that a narrower shared track does not fill")
     every: int = Field(3, ge=1, description="epochs between two pulls")
     tests: int = Field(4, ge=1, description="looks at validation triples on the way; the best vectors are kept")
 
@@ -67,6 +77,7 @@ def train_private(
     rows: Mapping[Kind, Tensor],
     settings: TrainSettings,
     private: PrivateSettings,
+    margin: float,
     score: Callable[[Tables], float],
     stop: Callable[[int], bool] | None = None,
 ) -> Private | None:
@@ -78,10 +89,11 @@ def train_private(
         shared: the shared track, finished. It may be narrower: then it fills the first columns, and only they are
             pulled.
         rows: where each of its rows stands in the whole vocabulary, by kind.
-        settings: how the owner trains.
+        settings: how the owner trains; margin: the shared track's, whose vectors are scaled to this one's.
         score: the owner's validation score of tables.
         stop: told how many epochs are done, after each; True leaves, and None is returned.
     """
+    goal = _goal(shared, rows, private, private.scale * margin_of(settings) / max(margin, 1e-6))
     best: tuple[float, Snapshot, float, int] | None = None
     done, first = 0, 0.0
     tables = make_tables(settings, sizes["entity"], sizes["relation"])
@@ -89,51 +101,74 @@ def train_private(
     fresh = tables.snapshot()
     for pull in private.pull:
         tables.restore(fresh)
-        _take_over(tables, shared, rows)
+        if pull:
+            _take_over(tables, shared, goal, private.rest)
         trainer.move_to({"epoch": 0, "chunk": 0, "lr_scale": 1.0, "loss": 0.0, "steps": 0})
-        if best is None:
+        if pull and not first:
             first = score(tables)
-            best = (first, tables.snapshot(), pull, 0)
+            if best is None or first > best[0]:
+                best = (first, tables.snapshot(None if best is None else best[1]), pull, 0)
         for epoch in range(1, private.epochs + 1):
             trainer.fall_linearly(epoch - 1, private.epochs)
             trainer.run_epoch()
             if epoch % private.every == 0:
-                _pull(tables, shared, rows, pull)
+                _pull(tables, goal, pull)
             done += 1
             if stop is not None and stop(done):
                 return None
             if epoch % max(1, private.epochs // private.tests) == 0 or epoch == private.epochs:
                 now = score(tables)
-                if now > best[0]:
-                    best = (now, tables.snapshot(best[1]), pull, epoch)
-    assert best is not None
+                if best is None or now > best[0]:
+                    best = (now, tables.snapshot(None if best is None else best[1]), pull, epoch)
+    if best is None:  # no epochs, and nothing to follow
+        best = (score(tables), tables.snapshot(), 0.0, 0)
     tables.restore(best[1])
     return Private(tables, best[0], first, best[2], best[3])
 
 
-def _take_over(tables: Tables, shared: Tables, rows: Mapping[Kind, Tensor]) -> None:
+@dataclass(frozen=True)
+class _Goal:
+    """Shared rows as the private track takes them: (rows, at most its width), and where they stand in it."""
+
+    rows: Tensor
+    ids: Tensor
+    scaled: bool
+
+
+def _goal(shared: Tables, rows: Mapping[Kind, Tensor], private: PrivateSettings, scale: float) -> dict[str, _Goal]:
+    kinds = KINDS if private.follow == "rows" else ("relation",)
+    out = {}
+    for kind in kinds:
+        ids = rows[kind].to(shared.device)
+        for name in shared.names(kind):
+            vectors = (
+                shared[name] * scale if name == kind else shared[name]
+            )  # further tables turn or project, not shift
+            out[name] = _Goal(vectors, ids, scale != 1)
+    return out
+
+
+def _take_over(tables: Tables, shared: Tables, goal: Mapping[str, _Goal], rest: float) -> None:
     """The shared vectors, with the optimiser's state where both keep the same, into the rows they stand for."""
-    for kind in KINDS:
-        ids = rows[kind].to(tables.device)
-        for name in tables.names(kind):
-            width = shared[name].shape[1]
-            tables[name][ids, :width] = shared[name].to(tables.device, tables.dtype)
-            if width < tables[name].shape[1]:
-                continue
-            for slot, columns in (("mean", True), ("square", True), ("steps", False)):
-                if tables.has_state(name, slot) and shared.has_state(name, slot):
-                    state = tables.state(name, slot, columns=columns)
-                    state[ids] = shared.state(name, slot, columns=columns).to(tables.device)
+    for name, g in goal.items():
+        width = g.rows.shape[1]
+        if width < tables[name].shape[1]:
+            tables[name].mul_(rest)
+            tables[name][g.ids, :width] = g.rows.to(tables.dtype)
+            continue
+        tables[name][g.ids] = g.rows.to(tables.dtype)
+        if g.scaled:
+            continue
+        for slot, columns in (("mean", True), ("square", True), ("steps", False)):
+            if tables.has_state(name, slot) and shared.has_state(name, slot):
+                tables.state(name, slot, columns=columns)[g.ids] = shared.state(name, slot, columns=columns)
 
 
 @torch.no_grad()
-def _pull(tables: Tables, shared: Tables, rows: Mapping[Kind, Tensor], part: float) -> None:
-    """Every row that the shared track has goes `part` of the way back to it."""
+def _pull(tables: Tables, goal: Mapping[str, _Goal], part: float) -> None:
+    """Every row that follows the shared track goes `part` of the way back to it."""
     if part == 0:
         return
-    for kind in KINDS:
-        ids = rows[kind].to(tables.device)
-        for name in tables.names(kind):
-            width = shared[name].shape[1]
-            goal = shared[name].to(tables.device, tables.dtype)
-            tables[name][ids, :width] = torch.lerp(tables[name][ids, :width], goal, part)
+    for name, g in goal.items():
+        width = g.rows.shape[1]
+        tables[name][g.ids, :width] = torch.lerp(tables[name][g.ids, :width], g.rows.to(tables.dtype), part)
