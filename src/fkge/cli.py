@@ -272,6 +272,8 @@ def simulate(
                 progress.say(
                     f"{name}: {member.graph!r}; shares {', '.join(f'{n:,} with {p}' for p, n in shared.items())}"
                 )
+                for note in member.policy.unused(member.graph) if member.policy else ():
+                    progress.say(f"{name}: {note}")
             names = [name.strip() for name in ("control" if baselines is None else baselines).split(",")]
             simulation = Simulation.create(
                 out,
@@ -407,14 +409,18 @@ def _audit_table(result: dict[str, Any]) -> Table:
 
 def _ledger_tables(told: dict[str, Any]) -> Iterator[Table]:
     """Budgets; what was paid for and left, by mechanism and peer; what left unprotected."""
-    columns = ("one", "neighbours", "δ", "budget ε", "spent ε", "PLD", "RDP", "paper's", "events", "left ε")
-    drawn = Table(*columns, title=f"{told['graph']}: spent", caption=f"Not covered: {told['uncovered']}")
-    for b in told["budgets"]:
-        figures = [b["epsilon"], *(b["spent"][name] for name in ("epsilon", "pld", "rdp"))]
-        paper = "" if b["spent"]["paper"] is None else f"{b['spent']['paper']:.3g}"
-        shown = ["∞" if value is None else f"{value:.4g}" for value in (*figures, b["left"])]
-        count, delta = f"{b['spent']['count']:,}", f"{b['delta']:g}"
-        drawn.add_row(b["unit"], b["relation"], delta, *shown[:4], paper, count, shown[4])
+    drawn = Table("", *(f"one {b['unit']}, {b['relation']}" for b in told["budgets"]), title=f"{told['graph']}: spent",
+                  caption=f"Not covered: {told['uncovered']}")  # fmt: skip
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "budget ε, at δ": lambda b: f"{_epsilon(b['epsilon'])}, {b['delta']:g}",
+        "spent ε": lambda b: _epsilon(b["spent"]["epsilon"]),
+        "by PLD / RDP": lambda b: f"{_epsilon(b['spent']['pld'])} / {_epsilon(b['spent']['rdp'])}",
+        "by the paper's formula": lambda b: "" if b["spent"]["paper"] is None else f"{b['spent']['paper']:.4g}",
+        "steps or queries": lambda b: f"{b['spent']['count']:,}",
+        "left ε": lambda b: _epsilon(b["left"]),
+    }
+    for name, cell in rows.items():
+        drawn.add_row(name, *(cell(b) for b in told["budgets"]))
     yield drawn
     drawn = Table("mechanism", "one", "peer", "paid for", "events", "left", "bytes", title="entries")
     for e in told["entries"]:
@@ -425,6 +431,10 @@ def _ledger_tables(told: dict[str, Any]) -> Iterator[Table]:
     for u in told["unprotected"]:
         drawn.add_row(u["what"], u["peer"], f"{u['messages']:,}", f"{u['nbytes']:,}", u["protection"])
     yield drawn
+
+
+def _epsilon(value: float | None) -> str:
+    return "∞" if value is None else f"{value:.4g}"
 
 
 _PARTS = {

@@ -38,7 +38,17 @@ import numpy as np
 from fkge.engines import ENGINES, Engine, run_central
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluate import paired_bootstrap
-from fkge.federation import PARTS, Arm, Federation, FederationSettings, Home, Plan, federation_of, load_ranks, make_homes
+from fkge.federation import (
+    PARTS,
+    Arm,
+    Federation,
+    FederationSettings,
+    Home,
+    Plan,
+    federation_of,
+    load_ranks,
+    make_homes,
+)
 from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
 
 ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")

@@ -7,16 +7,20 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fkge.audits import heard_by_others
 from fkge.embed import DpTrainer
 from fkge.engines import InProcess, Station
-from fkge.errors import BudgetError, LedgerError, PrivacyError, SettingsError
-from fkge.federation import FederationSettings, Gate, Offer, Owner
+from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PeerError, PrivacyError, SettingsError
+from fkge.federation import FederationSettings, Gate, Offer, Owner, Released
+from fkge.federation.codec import encode
+from fkge.federation.exchange import Thanks
 from fkge.federation.gate import HOST_ROW, TRIPLE, Step
 from fkge.ppat.messages import Gradient, Samples
 from fkge.privacy import ADD_OR_REMOVE, REPLACE, Budget, Ledger, noise_for, price
@@ -61,7 +65,7 @@ def test_what_the_trainer_adds_is_what_the_ledger_was_told(tmp_path: Path) -> No
     owner, _ = made.homes[0].owner(made.arm("federated"))
     assert isinstance(owner.trainer, DpTrainer)
     assert owner._step is not None
-    assert owner.trainer.private.noise == owner._step.noise / owner._step.clip
+    assert owner.trainer.private.noise == owner._step.noise
     lone, _ = made.homes[0].owner(made.arm("control"))
     assert not isinstance(lone.trainer, DpTrainer)
 
@@ -91,9 +95,12 @@ def gate_in(folder: Path, settings: FederationSettings) -> Gate:
 
 def test_what_nothing_covers_does_not_leave(tmp_path: Path) -> None:
     gate = gate_in(tmp_path, dp_settings())
-    gate.pay_for_epoch(0, Step(1.0, 20.0), 1)
+    gate.pay_for_epoch(0, Step(20.0), 1)
     assert gate.release(offer(), "peer").protection == "epoch 0"
-    for raw in ({"entity_weight": torch.ones(1)}, {"triples": torch.zeros(0, 3, dtype=torch.int64)}):
+    for raw in (
+        {"entity_weight": torch.ones(1)}, {"triples": torch.zeros(0, 3, dtype=torch.int64)},
+        {"neighbours": torch.zeros(1, 2)},
+    ):  # fmt: skip
         with pytest.raises(PrivacyError, match="raw triples"):
             gate.release(offer(**raw), "peer")
     for message in (Gradient(0, torch.zeros(1, 2)), Samples(0, torch.zeros(1, 2))):
@@ -217,3 +224,113 @@ def test_a_ledger_that_was_put_back_stops_the_owner(tmp_path: Path) -> None:
         db.execute(f"DELETE FROM {rows} WHERE rowid = (SELECT MAX(rowid) FROM {rows})")
     with pytest.raises(LedgerError):
         InProcess(made.homes, Notes()).run(made.arm("federated"))
+
+
+# -- what a reviewer broke -------------------------------------------------------------------------
+
+
+def test_degrees_do_not_enter_a_shared_track_whatever_a_peer_sends(tmp_path: Path) -> None:
+    """A peer that sends weights, which nobody asked for, must not make the host weigh its own rows by raw counts."""
+    made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(aggregate="support"), baselines=())
+    owner, _ = made.homes[0].owner(made.arm("federated"))
+    peer = next(iter(owner.peers))
+    assert all(bool((weights == 1).all()) for weights in owner._support.values())
+    rows = owner._rows(peer)
+    weight = torch.ones(len(rows["entity"]))
+    role = owner.host(peer, 1)
+    for extra in (
+        {"entity_weight": weight},
+        {"neighbours": torch.zeros(1, rows["entity"].shape[1]), "triples": torch.zeros(0, 3, dtype=torch.int64)},
+    ):
+        with pytest.raises(PeerError, match="nobody asked for"):
+            role.step(Offer(0, "", rows["entity"], rows["relation"], **extra))
+    assert role.gift is None
+
+
+def test_the_rest_of_an_epoch_that_has_left_is_paid_for(tmp_path: Path) -> None:
+    """A checkpoint from within an epoch, loaded after that epoch has left, is made to pay before it goes on."""
+    settings = dp_settings(dp={"negatives": 2, "optimizer": "sgd", "rate": 0.1})
+    made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=(), engine="in-process")
+    home, arm = made.homes[0], made.arm("federated")
+    owner, _ = home.owner(arm)
+    owner.improve(initial=True, pause=lambda: True)
+    assert owner.trainer.chunk > 0
+    owner.save(tmp_path / "within")
+    while owner.trainer.chunk:
+        owner._epoch(None)
+    released = owner.gate.release(owner._offer(next(iter(owner.peers)), "frame"), "bee")
+    owner.gate.leaves(released, "bee", 1)
+
+    def paid() -> int:
+        with ledger_of(made, home.name) as ledger:
+            return sum(e.release.count for e in ledger.entries() if e.kind == "paid" and e.release is not None)
+
+    before = paid()
+    twin, _ = home.owner(arm)
+    twin.load(tmp_path / "within")
+    assert paid() == before + settings.dp.steps_in(1)
+
+
+def test_of_two_lives_under_one_payment_one_goes(tmp_path: Path) -> None:
+    one, other = (gate_in(tmp_path, dp_settings()) for _ in range(2))
+    for gate in (one, other):
+        gate.pay_for_epoch(0, Step(20.0), 1)
+    one.leaves(one.release(offer(), "bee"), "bee", 10)
+    with pytest.raises(AlreadyLeft, match="another process"):
+        other.leaves(other.release(offer(), "bee"), "bee", 10)
+
+
+def test_every_peer_that_got_it_is_written_down(tmp_path: Path) -> None:
+    gate = gate_in(tmp_path, dp_settings())
+    for epoch in range(3):
+        gate.pay_for_epoch(epoch, Step(20.0), 1)
+    for peer in ("bee", "cat"):
+        gate.leaves(gate.release(offer(), peer), peer, 1000)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        left = [(e.key, e.peer, e.nbytes) for e in ledger.entries() if e.kind == "left"]
+    assert left == [("epoch 0", "bee", 0), ("epoch 1", "bee", 0), ("epoch 2", "bee", 1000), ("epoch 2", "cat", 1000)]
+
+
+def test_what_was_released_does_not_change(tmp_path: Path) -> None:
+    released = gate_in(tmp_path, dp_settings()).release(Thanks(0), "bee")
+    with pytest.raises(PrivacyError, match="does not change"):
+        released.message = offer()
+    blank = Released.__new__(Released)
+    with pytest.raises(TypeError, match="not released"):
+        encode(blank)
+
+
+def test_one_ledger_for_good_composes_over_runs(tmp_path: Path) -> None:
+    """With a ledger that outlives a run, a second run of the same owner finds the budget spent."""
+    settings = dp_settings(privacy={"mode": "dp", "epsilon": EPSILON, "ledger": str(tmp_path / "ledgers")})
+    for number in range(2):
+        made = Simulation.create(tmp_path / f"run{number}", tiny_federation(), settings, baselines=())
+        if number == 0:
+            assert InProcess(made.homes, Notes()).run(made.arm("federated"))
+        else:
+            with pytest.raises(BudgetError, match="8 is spent"):
+                InProcess(made.homes, Notes()).run(made.arm("federated"))
+    with Ledger.open(tmp_path / "ledgers" / "ant.sqlite") as ledger:
+        assert ledger.charged(ledger.budgets[0]) <= EPSILON
+
+
+def test_a_split_at_random_is_refused(tmp_path: Path) -> None:
+    federation = tiny_federation()
+    members = {n: replace(m, graph=replace(m.graph, split_seed=0)) for n, m in federation.members.items()}
+    with pytest.raises(SettingsError, match="split at random"):
+        Simulation.create(tmp_path / "run", replace(federation, members=members), dp_settings(), baselines=())
+
+
+def test_the_virtual_clock_knows_no_private_count(tmp_path: Path) -> None:
+    """Who meets whom, and when, in the in-process engine is the same with one training triple less."""
+    order = []
+    for number in range(2):
+        federation = tiny_federation()
+        member = federation.members["ant"]
+        graph = replace(member.graph, splits={**member.graph.splits, "train": member.graph.train[number:]})
+        changed = replace(federation, members={**federation.members, "ant": replace(member, graph=graph)})
+        made = Simulation.create(tmp_path / f"run{number}", changed, dp_settings(), baselines=(), engine="in-process")
+        InProcess(made.homes, Notes(), tapes=tmp_path / f"tapes{number}").run(made.arm("federated"))
+        order.append({n: [(peer, size) for peer, size, _ in heard_by_others(tmp_path / f"tapes{number}" / f"{n}.tape")]
+                      for n in OWNERS})  # fmt: skip
+    assert order[0] == order[1]

@@ -36,7 +36,7 @@ def test_recipes_of_federations_are_valid() -> None:
     from fkge.federation import FederationSettings
 
     recipes = {p.stem: FederationSettings.load(p) for p in (ROOT / "recipes" / "federations").glob("*.toml")}
-    assert set(recipes) == {"dbp5l", "fb15k237-r3", "paper"}
+    assert set(recipes) == {"dbp5l", "dbp5l-dp", "dense", "fb15k237-r3", "fb15k237-r3-dp", "paper"}
     paper = recipes["paper"]
     assert (paper.start, paper.translate, paper.gather, paper.patience) == ("alone", "ppat", False, 1)
     assert (paper.ppat.batch, paper.ppat.teachers, paper.ppat.lr, paper.ppat.lam) == (32, 4, 0.02, 0.05)

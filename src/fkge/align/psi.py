@@ -67,7 +67,11 @@ class PsiSettings(Settings):
     min_overlap: int = Field(
         0, ge=0, lt=2**31, description="common entities below which both stop before any is revealed; 0 asks no size"
     )
-    runs: int = Field(4, ge=1, description="alignments that one peer may ask for within `period`")
+    runs: int = Field(
+        4,
+        ge=1,
+        description="alignments that one peer may ask for within `period` (`Turnstile`; a simulation aligns once)",
+    )
     period: float = Field(86_400.0, gt=0, allow_inf_nan=False, description="seconds")
     normalisation: Normalisation = Field(
         "nfkc-1", description="how labels are made comparable; nfkc-fold-1 also ignores case. Both sides need the same"

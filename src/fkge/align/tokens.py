@@ -11,8 +11,9 @@ What this tells a peer, beyond which rows it shares with the sender:
   how many hands away. It does not say who: by itself a token names neither an owner nor a label. But one token seen
   from two sides is one thing, so owners that compare notes can follow it.
 - Two common rows that come to carry one token are linked somewhere else, though not between these two.
-- Nothing about labels: no dictionary fits random bits. Only the owner's secret seed leads from a token back to the
-  number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known).
+- Nothing about labels: no dictionary fits random bits. Only the owner's seed leads from a token back to the
+  number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known). A simulation
+  derives that seed from its own, so that a run repeats; there it is no secret.
 
 Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
 chose, or all from one; the harm ends with training. It learns nothing by it.

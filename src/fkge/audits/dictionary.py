@@ -79,7 +79,8 @@ def _transcript(subject: Subject, most: int, rng: np.random.Generator) -> tuple[
     links = subject.federation.links
     pair = next(names for names in links if {subject.owner, subject.peer} == set(names))
     one, other = (subject.homes[name].shared for name in pair)
-    keys = links[pair].keys(one, 0).entities, links[pair].keys(other, 1).entities
+    rule = subject.simulation.settings.psi.normalisation
+    keys = links[pair].keys(one, 0, KINDS, rule).entities, links[pair].keys(other, 1, KINDS, rule).entities
     side = {name: _some(sorted(own), most, rng) for name, own in zip(pair, keys, strict=True)}
     settings = subject.simulation.settings.psi.model_copy(update={"min_overlap": 0})
     client, host = PsiClient(side[subject.peer], settings), PsiHost(side[subject.owner], settings)

@@ -30,7 +30,7 @@ def interference(subject: Subject) -> dict[str, Any]:
     """`non_interference` over a simulation's federation and settings, where somebody has secrets."""
     federation, settings = subject.federation, subject.simulation.settings
     claim = "nothing that leaves depends on a confidential triple"
-    if not any(_secrets(member).get("train") for member in federation.members.values()):
+    if not any(any(_secrets(member).values()) for member in federation.members.values()):
         return finding(
             "no policy keeps a triple: all of them may leave a trace", OPEN, "every owner", "nothing is confidential"
         )

@@ -19,6 +19,7 @@ from fkge.embed.tables import Tables
 from fkge.embed.trainer import Trainer, make_tables
 from fkge.errors import FkgeError, RunError
 from fkge.settings import TrainSettings
+from fkge.trace import sync_folder
 
 _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
 
@@ -68,6 +69,7 @@ def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Ma
     with temporary.open("rb+") as f:
         os.fsync(f.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -193,7 +193,7 @@ class _Run:
             outcome = station.improve(pause=lambda: self._between(name))
             if outcome.halted:
                 return
-            triples = station.done["epochs"] * station.owner.trainer.triples
+            triples = station.done["epochs"] * station.owner.work
             duration = triples / self._pace.triples * self._pace.slow.get(name, 1.0)
             self._noter(name)("work", until=round(self._now + duration, 6), **station.done)
             self._at(self._now + duration, lambda: self._finish(name, outcome))

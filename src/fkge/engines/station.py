@@ -73,7 +73,6 @@ class Station:
         self._hosts: dict[tuple[str, int], HostRole] = {}
         self._gifts: dict[tuple[str, int], Gift] = {}
         self._served: set[tuple[str, int]] = set()
-        self._broke: list[tuple[str, int]] = []
         self._state = protocol.state
 
     def begin(self, trained: bool) -> None:
@@ -92,10 +91,6 @@ class Station:
         """Let the protocol decide about `event`, and do what it says."""
         for instruction in self.protocol.handle(event):
             self._do(instruction)
-        while self._broke:  # an exchange that this owner cannot afford ends here, for both
-            peer, session = self._broke.pop()
-            self._send(peer, Abort(self.owner.name, session, host=True))
-            self._handle(Abort(peer, session, host=False))
         if self.protocol.state is not self._state:
             self._state = self.protocol.state
             self._note("state", state=str(self._state))
@@ -119,8 +114,8 @@ class Station:
         try:
             with self.owner.clock("translate"):
                 self._data(peer, session, message, from_client)
-        except PeerError as error:
-            self._note("refused", peer=peer, why=str(error))
+        except (PeerError, BudgetError) as error:  # what makes no sense, or what this owner cannot afford
+            self._note("refused" if isinstance(error, PeerError) else "over budget", peer=peer, why=str(error))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
             return
@@ -186,11 +181,7 @@ class Station:
                 self._clients[peer, session] = role
                 self._send(peer, role.start(), session)
             case Host(peer, session):
-                try:
-                    self._hosts[peer, session] = self.owner.host(peer, session)
-                except BudgetError as error:
-                    self._note("over budget", peer=peer, why=str(error))
-                    self._broke.append((peer, session))
+                self._hosts[peer, session] = self.owner.host(peer, session)
             case Forget(peer, session, hosting):
                 if hosting:
                     self._hosts.pop((peer, session), None)

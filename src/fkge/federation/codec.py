@@ -52,7 +52,7 @@ def encode(released: Released, session: int = 0) -> bytes:
 
     Nothing else has an encoder: a table, or a message that no gate has let go, is refused.
     """
-    if type(released) is not Released:
+    if type(released) is not Released or not released.sealed:
         raise TypeError(f"{type(released).__name__} was not released; nothing else leaves an owner")
     message = released.message
     kind = type(message).__name__

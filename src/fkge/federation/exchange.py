@@ -13,7 +13,7 @@ What the host does afterwards, it does alone: nothing more leaves either side.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -112,6 +112,13 @@ class Gift:
     price: Mapping[str, Any] = field(default_factory=dict)
 
 
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("entity_weight", "relation_weight"),
+    "moments": ("entity_moments", "relation_moments"),
+    "neighbours": ("neighbours", "joining", "triples"),
+}
+"""What an offer may hold beside rows, and the fields it stands in."""
+
 FROM_CLIENT = (Offer, Structure, Samples, Candidate)
 """What a client says; all else within an exchange is a host's."""
 
@@ -176,17 +183,22 @@ class Receiver:
         shapes: (rows, width) due of each kind.
         dtype: of every vector.
         align: bring the rows home by alignment, whatever frame they claim to live in.
+        wanted: what an offer may hold beside rows, of `EXTRAS`. The rest was not agreed on, and is refused.
     """
 
     def __init__(
-        self, peer: str, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype, align: bool = False
-    ) -> None:
+        self, peer: str, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype, align: bool = False,
+        wanted: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self.gift: Gift | None = None
-        self._peer, self._shapes, self._dtype, self._align = peer, shapes, dtype, align
+        self._peer, self._shapes, self._dtype, self._align, self._wanted = peer, shapes, dtype, align, wanted
 
     def step(self, message: Message) -> Message:
         if not isinstance(message, Offer):
             raise PeerError(f"got {type(message).__name__} where Offer was due")
+        for extra, fields in EXTRAS.items():
+            if extra not in self._wanted and any(getattr(message, name) is not None for name in fields):
+                raise PeerError(f"Offer: {self._peer} sent {extra}, which nobody asked for")
         rows = {kind: getattr(message, kind) for kind in KINDS}
         weights = {kind: getattr(message, f"{kind}_weight") for kind in KINDS}
         moments = {kind: getattr(message, f"{kind}_moments") for kind in KINDS}
@@ -273,20 +285,25 @@ class GameHost:
 
     def __init__(
         self, peer: str, own: Mapping[Kind, Tensor], settings: PpatSettings, generator: torch.Generator, refine: bool,
-        noise: Noise | None = None,
+        noise: Noise | None = None, wanted: frozenset[str] = frozenset(), pay: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self.gift: Gift | None = None
-        self._peer, self._own, self._refine = peer, own, refine
+        self._peer, self._own, self._refine, self._wanted, self._pay = peer, own, refine, wanted, pay
         rows = torch.cat([own["entity"], own["relation"]]) if own["relation"].numel() else own["entity"]
         self._game = PpatHost(rows, settings, generator, noise)
         self._structure: Structure | None = None
 
     def step(self, message: Message) -> Message:
         if isinstance(message, Structure):
+            if "neighbours" not in self._wanted:
+                raise PeerError(f"Structure: {self._peer} sent neighbours, which nobody asked for")
             if self._structure is not None and not message.same_as(self._structure):
                 raise PeerError("the structure of neighbours came twice")
             self._structure = message
             return Thanks(0)
+        if self._pay is not None and isinstance(message, Samples):
+            self._pay()  # once, and before the first vote: a peer that only says it would play costs nothing
+            self._pay = None
         answer = self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
         if self._game.finished and self.gift is None:
             self.gift = self._unpack()
@@ -332,6 +349,9 @@ def host_role(
     settings: PpatSettings,
     generator: torch.Generator,
     noise: Noise | None = None,
+    *,
+    wanted: frozenset[str] = frozenset(),
+    pay: Callable[[], None] | None = None,
 ) -> HostRole:
     """The host's part in an exchange of this mode.
 
@@ -339,11 +359,13 @@ def host_role(
         own: this owner's rows of what the two share, by kind.
         widths: of the client's vectors, by kind; a game translates them, the other modes leave them.
         noise: of a game's votes; from `generator` if None.
+        wanted: what may come beside rows, of `EXTRAS`.
+        pay: called before a game's first vote.
     """
     if mode in ("frame", "procrustes"):
         shapes: dict[Kind, tuple[int, int]] = {kind: (len(own[kind]), widths[kind]) for kind in KINDS}
-        return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes")
-    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise)
+        return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes", wanted=wanted)
+    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise, wanted=wanted, pay=pay)
 
 
 def aligned(gift: Gift, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:

@@ -1,4 +1,4 @@
-"""The one way out: every message passes here, gets its protection, and is written down before it goes.
+"""The one way out: every message passes here and gets its protection; what was paid for is written down before it goes.
 
 The codec has an encoder for a `Released` message and for nothing else, and only a `Gate` makes one. So whoever adds a
 message must say here what protects it; "none" is a word in the type, in the owner's ledger and in its log.
@@ -19,7 +19,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ _UNPROTECTED: dict[type, str] = {
     Gradient: "the host's answers",
 }
 
+_NOISY = ("step", "frame", "entity", "relation", "entity_moments", "relation_moments")
+"""Fields of an offer that are made of noisy sums, or of nothing private, under differential privacy."""
+
 _SEAL = object()
 _SECONDS_BETWEEN_TALLIES = 2.0
 
@@ -69,13 +72,23 @@ class Released:
         protection: `PUBLIC`, an `Unprotected`, or the key of what was paid for.
     """
 
-    __slots__ = ("message", "protection")
+    __slots__ = ("_seal", "message", "protection")
+    message: Any
+    protection: str | Unprotected
 
     def __init__(self, message: Any, protection: str | Unprotected, seal: object) -> None:
         if seal is not _SEAL:
             raise PrivacyError(f"{type(message).__name__}: only a gate releases a message")
-        self.message = message
-        self.protection = protection
+        for name, value in (("message", message), ("protection", protection), ("_seal", seal)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise PrivacyError("what was released does not change any more")
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a gate made it."""
+        return getattr(self, "_seal", None) is _SEAL
 
 
 @dataclass(frozen=True)
@@ -83,17 +96,15 @@ class Step:
     """What one step of DP-SGD releases; `Gate.pay_for_epoch` pays for some of them.
 
     Attributes:
-        clip: the most that one triple moves the sum of gradients, L2.
-        noise: standard deviation of the noise on every coordinate.
+        noise: standard deviation of the noise on every coordinate, in clips: the most that one triple moves the sum.
         sampling: rate of Poisson sampling; None for the full batch.
     """
 
-    clip: float
     noise: float
     sampling: float | None = None
 
     def release(self, steps: int) -> Release:
-        return Release(GAUSSIAN, TRIPLE, ADD_OR_REMOVE, self.clip, self.noise, steps, self.sampling)
+        return Release(GAUSSIAN, TRIPLE, ADD_OR_REMOVE, 1.0, self.noise, steps, self.sampling)
 
 
 class Gate:
@@ -102,12 +113,14 @@ class Gate:
     Args:
         settings: whose privacy mode rules.
         ledger: where spending and leaving are written; without one, nothing can be paid for.
+        life: begins every key, so that runs that share a ledger do not share keys.
     """
 
-    def __init__(self, settings: FederationSettings, ledger: Ledger | None = None) -> None:
+    def __init__(self, settings: FederationSettings, ledger: Ledger | None = None, life: str = "") -> None:
         self._mode = settings.privacy.mode
         self._settings = settings
         self._ledger = ledger
+        self._life = life
         self._last = PUBLIC
         self._pending: list[str] = []
         self._votes: dict[tuple[str, int], str] = {}
@@ -118,10 +131,21 @@ class Gate:
         """Saves the owner's state durably; the engine sets it."""
 
     @classmethod
-    def open(cls, folder: Path, graph: str, settings: FederationSettings) -> Gate:
-        """The gate of an owner whose ledger lies in `folder`; `graph` says whose it is."""
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(settings, Ledger.open(folder / "ledger.sqlite", graph=graph, budgets=budgets(settings)))
+    def open(cls, folder: Path, owner: str, settings: FederationSettings, life: str = "") -> Gate:
+        """The gate of an owner whose ledger lies in `folder`, or where the settings say that it is kept for good.
+
+        A ledger belongs to an owner's graph by the owner's name, not by what the graph holds today: triples that come
+        or go do not open a new account.
+
+        Args:
+            life: which run and arm this is, for keys in a ledger that others use too.
+        """
+        path = folder / "ledger.sqlite"
+        if settings.privacy.ledger is not None:
+            path = Path(settings.privacy.ledger) / f"{owner}.sqlite"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ledger = Ledger.open(path, graph=owner, budgets=budgets(settings))
+        return cls(settings, ledger, life if settings.privacy.ledger is not None else "")
 
     @property
     def head(self) -> Head | None:
@@ -142,7 +166,7 @@ class Gate:
         older checkpoint say, but that is another release: it gets another key and is paid for.
         """
         ledger, again = self._needed(), 0
-        while ledger.state(key := _epoch_key(epoch, again)) == "left":
+        while ledger.state(key := self._epoch_key(epoch, again)) == "left":
             again += 1
         ledger.pay(key, step.release(steps), peer=None)
         self._last = key
@@ -155,9 +179,9 @@ class Gate:
         self._pending.clear()
         for epoch in range(epochs):
             again = 0
-            while self._ledger.state(_epoch_key(epoch, again + 1)) != "unknown":
+            while self._ledger.state(self._epoch_key(epoch, again + 1)) != "unknown":
                 again += 1
-            self._last = _epoch_key(epoch, again)
+            self._last = self._epoch_key(epoch, again)
             if self._ledger.state(self._last) == "unknown":
                 raise PrivacyError(f"the checkpoint holds epoch {epoch}, which this ledger never paid for")
             if self._ledger.state(self._last) == "paid":
@@ -170,10 +194,13 @@ class Gate:
         if lam == 0:
             raise PrivacyError("lam is 0: votes without noise have no price, and privacy=paper promises one")
         ledger, again = self._needed(), 0
-        while ledger.state(key := f"votes for {peer}, handshake {session}.{again}") != "unknown":
+        while ledger.state(key := f"{self._life}votes for {peer}, handshake {session}.{again}") != "unknown":
             again += 1
         ledger.pay(key, Release(LAPLACE_VOTES, HOST_ROW, REPLACE, 2.0, 1 / lam, queries), peer=peer)
         self._votes[peer, session] = key
+
+    def _epoch_key(self, epoch: int, again: int) -> str:
+        return f"{self._life}epoch {epoch}" + (f", again {again}" if again else "")
 
     def _needed(self) -> Ledger:
         if self._ledger is None:
@@ -198,11 +225,9 @@ class Gate:
                 raise PrivacyError(f"votes for {peer}, handshake {session}, were not paid for")
             return Released(message, self._votes[peer, session], _SEAL)
         if kind is Offer and self._mode == "dp":
-            raw = [
-                name for name in ("entity_weight", "relation_weight", "triples") if getattr(message, name) is not None
-            ]
+            raw = [f.name for f in fields(message) if f.name not in _NOISY and getattr(message, f.name) is not None]
             if raw:
-                raise PrivacyError(f"an offer with {', '.join(raw)}: counted from raw triples, which no noise covers")
+                raise PrivacyError(f"an offer with {', '.join(raw)}: made of raw triples, which no noise covers")
             return Released(message, self._last, _SEAL)
         if kind not in _UNPROTECTED or self._mode == "dp":
             raise PrivacyError(f"{kind.__name__} has no protection in privacy mode {self._mode!r}; it does not leave")
@@ -217,14 +242,18 @@ class Gate:
         elif isinstance(released.message, Offer):
             if self._pending:
                 self.keep()  # once it has left, it must not be made again
-                for key in self._pending:
-                    self._ledger.leave(key, peer, nbytes)
+                for key in self._pending:  # nobody else may have let go of what is made here
+                    self._ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
                 self._pending.clear()
+            else:
+                self._ledger.leave(released.protection, peer, nbytes)
         else:
+            if self._ledger.state(released.protection) == "paid":
+                self.keep()  # so that a checkpoint knows how far the ledger had come
             self._ledger.leave(released.protection, peer, nbytes)
 
     def _count(self, what: str, peer: str, nbytes: int) -> None:
-        """Tallies, written every now and then: what has no guarantee has no budget either."""
+        """Tallies, written within two seconds and at the end: what has no guarantee has no budget either."""
         self._tally[what, peer] += 1
         self._bytes[what, peer] += nbytes
         if time.monotonic() - self._told > _SECONDS_BETWEEN_TALLIES:
@@ -248,10 +277,6 @@ class Gate:
         self.settle()
         told = describe(self._ledger)
         return {"privacy": {"mode": self._mode} | {key: told[key] for key in ("budgets", "unprotected", "uncovered")}}
-
-
-def _epoch_key(epoch: int, again: int) -> str:
-    return f"epoch {epoch}" + (f", again {again}" if again else "")
 
 
 def budgets(settings: FederationSettings) -> list[Budget]:

@@ -24,6 +24,7 @@ What an experiment leaves for the owner, in a folder per arm:
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -110,6 +111,7 @@ class Home:
         strict: (valid triples of the shareable graph,) those that nobody else shares, as a simulation can tell.
         two_tracks: what it shares is less than, or other than, what it knows.
         seed: of the experiment.
+        run: a name for it that no other has.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Home:
     strict: Mask
     two_tracks: bool
     seed: int
+    run: str
 
     @classmethod
     def open(cls, folder: Path) -> Home:
@@ -139,6 +142,7 @@ class Home:
         return cls(
             about["name"], folder, settings, peers, tuple(about["refuses"]), tokens,
             tensors["strict"].numpy().astype(bool), about["two_tracks"], about["seed"],
+            about["run"],
         )  # fmt: skip
 
     @cached_property
@@ -185,7 +189,7 @@ class Home:
         owner = Owner(
             self.name, graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(arm.peers),
             tokens=None if late else tokens, secret=self.seed, random=arm.random,
-            gate=Gate.open(folder, self.name, self.settings) if arm.peers else None,
+            gate=self._gate(arm) if arm.peers else None,
         )  # fmt: skip
         checkpoint = folder / "checkpoint.safetensors"
         if checkpoint.exists():
@@ -196,6 +200,9 @@ class Home:
             owner.load(self.arm_folder(arm.begin_with) / "checkpoint.safetensors")
             return owner, True
         return owner, False
+
+    def _gate(self, arm: Arm) -> Gate:
+        return Gate.open(self.arm_folder(arm.name), self.name, self.settings, f"{self.run} {arm.name}: ")
 
     def manners(self, arm: Arm) -> Manners:
         """How the owner behaves in this arm. One that deals with nobody trains alone."""
@@ -337,6 +344,12 @@ def make_homes(
     owns = {name: settings.model_copy(update={"train": trains[name]}) for name in federation.members}
     # what cannot work shows before anything is written
     models = {name: make_model(own.shared_train) for name, own in owns.items()}
+    drawn = [name for name, member in federation.members.items() if member.graph.split_seed is not None]
+    if settings.privacy.mode == "dp" and drawn:
+        raise SettingsError(
+            f"{', '.join(drawn)}: its triples were split at random, all together, so one fact more or less moves "
+            "others between train and valid, and no ε would hold for it; give files train, valid and test"
+        )
     two_tracks = settings.privacy.mode == "dp" or any(m.policy is not None for m in federation.members.values())
     parts = {
         name: (member.policy or Policy.everything()).shareable(member.graph) if two_tracks else None
@@ -351,6 +364,7 @@ def make_homes(
     # Each owner draws its own: only links make rows begin alike, not labels that happen to be equal.
     tokens = {name: Tokens.draw(graph, seed_of(seed, name, "tokens")) for name, graph in graphs.items()}
     settle(tokens, pairs)
+    run = secrets.token_hex(8)
     anyhow = held_through_chains(federation.graphs, federation.pairs)
     apart = held_through_chains(graphs, pairs) if two_tracks else anyhow
     for name, member in federation.members.items():
@@ -374,6 +388,7 @@ def make_homes(
             tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
         about = {
             "name": name, "peers": peers, "refuses": list(member.refuses), "two_tracks": two_tracks, "seed": seed,
+            "run": run,
         }  # fmt: skip
         save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
         _save_whole(home, parts[name], held_splits(name, federation.graphs, federation.pairs), anyhow[name])
@@ -408,7 +423,9 @@ def _align(
         if federation.refused(a, b):
             continue
         try:
-            sides = private_common(links.keys(graphs[a], 0), links.keys(graphs[b], 1), settings.psi, progress)
+            rule = settings.psi.normalisation
+            keys = links.keys(graphs[a], 0, kinds, rule), links.keys(graphs[b], 1, kinds, rule)
+            sides = private_common(*keys, settings.psi, progress)
         except OverlapError as error:
             refused.append(f"{a} and {b} do not federate: {error}")
             continue

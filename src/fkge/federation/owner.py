@@ -194,7 +194,8 @@ class Owner:
         self._known = Known.of(graph)
         deciding = graph.valid if decide is None else decide
         self._decide = sample_triples(deciding, self.train_settings.validation_triples, seed)
-        self._support = _support(graph)
+        # Under differential privacy nothing that others see may follow from raw counts, whatever a peer sends.
+        self._support = {k: torch.ones(len(v)) for k, v in _support(graph).items()} if self._blind else _support(graph)
         self._best: Snapshot | None = None
         self._best_frame = self.frame
         self._untested = 0
@@ -211,7 +212,7 @@ class Owner:
         margin = margin_of(self.train_settings)
         lr = settings.dp.rate_for(multiplier, steps, self.tables.width("entity"), margin)
         dp = settings.dp.model_copy(update={"noise": multiplier, "lr": lr})
-        self._step = Step(dp.clip, multiplier * dp.clip, sampling)
+        self._step = Step(multiplier, sampling)
         return DpTrainer(self.tables, self.graph.train, self.train_settings, dp, noise)
 
     @property
@@ -405,19 +406,34 @@ class Owner:
     def host(self, peer: str, session: int) -> HostRole:
         """The host's role in an exchange with `peer`.
 
-        Raises:
-            BudgetError: the votes of the game would exceed what the owner may ever spend.
+        Its first step raises `BudgetError` if the votes of a game would exceed what the owner may ever spend.
         """
         with self.clock("translate"):
-            if self.mode(peer).startswith("ppat"):
-                game = self.settings.ppat
-                self.gate.pay_for_votes(peer, session, game.queries(len(self.common(peer))), game.lam)
+            game = self.settings.ppat
+            queries = game.queries(len(self.common(peer)))
             return host_role(
                 self.mode(peer), peer, self._rows(peer), self.peers[peer].widths, self.settings.ppat,
                 self._noise(peer, session, "host"),
                 # Votes that were paid for get noise from the system's entropy, whatever seed the run has.
                 Noise(fresh_key()) if self.settings.privacy.mode == "paper" else None,
+                wanted=self._wanted(peer), pay=lambda: self.gate.pay_for_votes(peer, session, queries, game.lam),
             )  # fmt: skip
+
+    def _wanted(self, peer: str) -> frozenset[str]:
+        """What an offer may hold beside rows: as this owner would send it."""
+        wanted = set[str]()
+        if self.settings.aggregate == "support" and not self._blind:
+            wanted.add("weights")
+        if self.settings.moments == "average":
+            wanted.add("moments")
+        if self.settings.neighbours and self._relations_pass(peer):
+            wanted.add("neighbours")
+        return frozenset(wanted)
+
+    @property
+    def work(self) -> int:
+        """How much an epoch is, in triples, for an engine's clock: a public number where counts are not."""
+        return 10_000 * self.settings.dp.steps_in(1) if self._blind else self.trainer.triples
 
     def _noise(self, peer: str, session: int, role: str) -> torch.Generator:
         return torch.Generator().manual_seed(
@@ -551,7 +567,7 @@ class Owner:
     def _aggregate_kind(self, kind: Kind, gifts: Sequence[Gift]) -> None:
         table = self.tables[kind].cpu()
         how = self.settings.aggregate
-        weighted = how == "support" and all(g.weights is not None for g in gifts)
+        weighted = how == "support" and not self._blind and all(g.weights is not None for g in gifts)
         parts = []
         for gift in gifts:
             ids = self._ids(gift.peer, kind)
@@ -654,7 +670,9 @@ class Owner:
             self.gate.verify(Head(**state["ledger"]))
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
-        self.gate.resume(self.trainer.epoch + (1 if self.trainer.chunk else 0))
+        self.gate.resume(self.trainer.epoch)
+        if self._step is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
+            self.gate.pay_for_epoch(self.trainer.epoch, self._step, self.settings.dp.steps_in(1))
         self.activity = Activity(**state["activity"])
         self.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}

@@ -4,7 +4,8 @@ The shared track is a function of shareable triples and of what peers sent; it i
 finished, the private track begins from its vectors and trains on all triples, shareable and confidential, as a
 *residual*: every few epochs its rows go part of the way back to the shared ones. So it keeps what the company has
 taught, which a plain further training forgets, and adds what only the owner knows. It answers the owner's questions and
-never leaves; and since it begins when the shared track is over, not even the time it takes can be told from outside.
+never leaves. It begins when the shared track is over, so the time it takes does not show in what the shared one does
+(whoever then goes on to another run shows when).
 
 How strong the pull back is (`pull`) is left to the owner's own validation triples, confidential ones included: nobody
 sees the choice. One of the strengths to choose from is 0, which stands for no company at all: a lone training from a

@@ -28,6 +28,11 @@ class PrivacySettings(Settings):
         None, gt=0, description="what may be spent in a lifetime; mode dp needs it, mode paper may do without a limit"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of that (ε, δ)")
+    ledger: str | None = Field(
+        None,
+        description="a folder where each owner's ledger is kept for good, OWNER.sqlite, over all runs and arms; "
+        "without it each arm of a simulation is a lifetime of its own",
+    )
 
 
 class FederationSettings(Settings):

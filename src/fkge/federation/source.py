@@ -23,7 +23,7 @@ In a folder, ``policies/OWNER.toml`` is an owner's policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fkge.align import Common, Keys, Pairs, find_common, label_keys, owner_keys, read_links, same_labels
-from fkge.align.links import Link
+from fkge.align.links import Kind, Link
+from fkge.align.psi import Normalisation
 from fkge.errors import SettingsError, did_you_mean
 from fkge.graph import Graph, Policy, read_graph
 from fkge.settings import Settings, TrainSettings, read_toml
@@ -87,10 +88,15 @@ class Links:
         entities, relations = (tuple((a, b) for a, b in values[kind]) for kind in ("entities", "relations"))
         return cls(entities, relations, values["same"])
 
-    def keys(self, graph: Graph, side: Literal[0, 1]) -> Keys:
-        """What the owner on that side puts into a private intersection."""
-        keys = owner_keys(graph, side, self.entities, self.relations)
-        return label_keys(graph) | keys if self.same else keys
+    def keys(self, graph: Graph, side: Literal[0, 1], kinds: Collection[Kind], normalisation: Normalisation) -> Keys:
+        """What the owner on that side puts into a private intersection: nothing of a kind that is not shared."""
+        keys = owner_keys(graph, side, self.entities, self.relations, normalisation)
+        if self.same:
+            keys = label_keys(graph, normalisation) | keys
+        none = dict[str, int]()
+        return Keys(
+            keys.entities if "entity" in kinds else none, keys.relations if "relation" in kinds else none, normalisation
+        )
 
     def common(self, a: Graph, b: Graph) -> tuple[Common, Common]:
         """The alignment, for whoever may see both graphs."""

@@ -217,7 +217,7 @@ class Policy:
         return f"default = {_toml(self.default)}\n" + "".join(f"\n[[rules]]\n{rule.to_toml()}" for rule in self.rules)
 
     def save(self, folder: Path) -> None:
-        """Write the policy to ``folder/policy.toml``, and the triples of its sources beside it: `load` reads it back."""
+        """Write the policy to ``folder/policy.toml`` and the triples of its sources beside it; `load` reads it back."""
         names = {source: f"policy.source{number}.tsv" for number, source in enumerate(self._listed, 1)}
         for source, graph in self._listed.items():
             entities, relations = graph.entities, graph.relations
@@ -295,7 +295,7 @@ class Policy:
         `allow_unseen`, those of the latter that would hold out the last trace of an entity or a relation go to
         train. For the rest as `split_triples`. Not for graphs with ready-made splits, which it would undo.
         """
-        facts = tidy(graph.facts)
+        facts = tidy(np.concatenate([graph.train, graph.valid, graph.test]))
         shared = self._shared(graph, facts)
         entities, relations, (own,) = _on_their_own(graph, facts[shared])
         own_parts = split_triples(own, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
@@ -308,7 +308,8 @@ class Policy:
             seen_valid, seen_test = _seen(valid, train, graph), _seen(test, train, graph)
             train = np.concatenate([train, valid[~seen_valid], test[~seen_test]])
             valid, test = valid[seen_valid], test[seen_test]
-        splits = {"train": tidy(train), "valid": tidy(valid), "test": tidy(test)}
+        further = {name: triples for name, triples in graph.splits.items() if name not in ("train", "valid", "test")}
+        splits = {"train": tidy(train), "valid": tidy(valid), "test": tidy(test), **further}
         note = f"Split again with seed {seed}: what the sharing policy shares apart from what it keeps."
         return replace(graph, splits=splits, notes=(*graph.notes, note))
 

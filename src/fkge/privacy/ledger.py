@@ -228,14 +228,20 @@ class Ledger:
         if refused is not None:
             raise _over_budget(release, *refused)
 
-    def leave(self, key: str, peer: str, nbytes: int) -> None:
+    def leave(self, key: str, peer: str, nbytes: int, *, first: bool = False) -> None:
         """Write down, before the first byte goes, that what was paid for under `key` leaves to `peer`.
 
         Any number of peers may get it: nobody learns more from a copy. The same peer again is no news.
+
+        Args:
+            first: it was made just now, so it cannot have left. If it has, another life of the owner made one under the
+                same payment and was quicker: `AlreadyLeft`, and this one must not go.
         """
         with self._turn():
             if key not in self._paid:
                 raise LedgerError(f"{key!r} was never paid for: it must not leave. pay() comes first")
+            if first and key in self._left:
+                raise AlreadyLeft(f"{key!r} has left already: another process works on this owner; stop one of the two")
             if peer not in self._left.get(key, ()):
                 self._chain.at("leave")
                 self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": self._clock()})
