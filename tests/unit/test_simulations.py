@@ -44,7 +44,7 @@ def test_a_simulation_holds_all_it_needs(tmp_path: Path) -> None:
     strict = [owner["arms"]["control"]["test"]["strict"]["mrr"] for owner in result["owners"].values()]
     assert result["mean"]["control"]["strict"]["mrr"] == pytest.approx(sum(strict) / 2)
     over = [r for r in opened.trace.read() if r["event"] == "arm over"]
-    assert [r["arm"] for r in over] == ["independent", "control", "permuted", "federated", "fede and unified"]
+    assert [r["arm"] for r in over] == ["independent", "control", "permuted", "random", "federated", "fede and unified"]
     assert all(r["seconds"] > 0 for r in over)
     assert result["seconds"] == pytest.approx(sum(r["seconds"] for r in over), abs=0.1)
     for owner in result["owners"].values():
@@ -60,7 +60,7 @@ def test_owners_may_be_called_as_they_please(tmp_path: Path) -> None:
     result = made.run()
     assert result is not None
     for home in made.homes:
-        assert set(home.held) == set(home.chained) == {"valid", "test"}
+        assert set(home.whole.held) == set(home.whole.chained) == {"valid", "test"}
         assert set(home.peers) == set(names) - {home.name}
         assert set(result["owners"][home.name]["arms"]["federated"]["handshakes"]) == set(home.peers)
 

@@ -70,7 +70,7 @@ def test_missing_splits(make_tables, graph):
 def test_public_surface():
     exported = {name for name in vars(fkge.evaluate) if not name.startswith("_")}
     modules = {
-        "categories", "classification", "counting", "evaluation", "geometry", "kernels", "known", "queries",
+        "attacks", "categories", "classification", "counting", "evaluation", "geometry", "kernels", "known", "queries",
         "ranking", "scoring", "significance",
     }  # fmt: skip
     assert exported - modules == {

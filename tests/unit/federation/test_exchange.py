@@ -14,6 +14,7 @@ from torch import Tensor
 from fkge.align import random_rotation
 from fkge.errors import PeerError
 from fkge.federation.exchange import (
+    EXTRAS,
     HIDDEN,
     GameClient,
     GameHost,
@@ -30,6 +31,7 @@ from fkge.federation.exchange import (
 )
 from fkge.ppat import PpatSettings, Received
 
+ALL = frozenset(EXTRAS)
 GAME = PpatSettings.build(PPAT)
 SHAPES: dict[Any, tuple[int, int]] = {"entity": (5, 3), "relation": (2, 3)}
 
@@ -52,7 +54,7 @@ def test_a_frame_passes_everything_as_it_is() -> None:
         triples=torch.tensor([[0, 2, 8], [5, 1, 4]]),
     )  # fmt: skip
     host = host_role("frame", "a", {"entity": cloud(5, 3), "relation": cloud(2, 3)}, {"entity": 3, "relation": 3},
-                     GAME, seeded(0))  # fmt: skip
+                     GAME, seeded(0), wanted=ALL)  # fmt: skip
     gift = play(client_role("frame", sent, 3, GAME, seeded(1)), host)
     assert gift.frame == "a"
     assert not gift.refine
@@ -66,7 +68,7 @@ def test_a_frame_passes_everything_as_it_is() -> None:
 
 
 def test_half_of_the_weights_are_none() -> None:
-    host = Receiver("a", SHAPES, torch.float32)
+    host = Receiver("a", SHAPES, torch.float32, wanted=ALL)
     host.step(offer(entity_weight=torch.ones(5), relation_moments=torch.ones(2, 2, 3)))
     assert host.gift is not None
     assert host.gift.weights is None
@@ -92,7 +94,7 @@ def test_a_hidden_offer_without_relations_or_neighbours() -> None:
                     seeded(0))  # fmt: skip
     assert turned.relation.shape == (0, 7)
     assert turned.neighbours is None
-    host = Receiver("a", {"entity": (5, 3), "relation": (0, 7)}, torch.float32)
+    host = Receiver("a", {"entity": (5, 3), "relation": (0, 7)}, torch.float32, wanted=ALL)
     host.step(turned)
     assert host.gift is not None
     assert host.gift.virtual is None
@@ -105,7 +107,7 @@ def test_alignment_recovers_a_turned_copy(width: int) -> None:
     q = random_rotation(width, seeded(7)).float()[:3]
     own: Any = {kind: x @ q for kind, x in rows.items()}
     sent = Offer(0, "a", rows["entity"], rows["relation"])
-    host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0))
+    host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0), wanted=ALL)
     gift = play(client_role("procrustes", sent, width, GAME, seeded(8)), host)
     assert gift.refine
     assert gift.frame == HIDDEN
@@ -156,7 +158,7 @@ BAD: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("mode", ["frame", "procrustes"])
 def test_a_hostile_offer_is_refused(what: str, mode: Any) -> None:
     own: Any = {"entity": cloud(5, 3), "relation": cloud(2, 3)}
-    host = host_role(mode, "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0))
+    host = host_role(mode, "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0), wanted=ALL)
     with pytest.raises(PeerError):
         host.step(offer(**BAD[what]))
     assert host.gift is None
@@ -167,7 +169,7 @@ def test_a_hostile_offer_is_refused(what: str, mode: Any) -> None:
 def test_rows_that_should_have_been_hidden_are_aligned_whatever_they_claim() -> None:
     """A client that names the host's own frame must not get its rows, of another width even, used unaligned."""
     own: Any = {"entity": cloud(5, 6), "relation": cloud(0, 6)}
-    host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0))
+    host = host_role("procrustes", "a", own, {"entity": 3, "relation": 3}, GAME, seeded(0), wanted=ALL)
     host.step(Offer(0, "me", cloud(5, 3), cloud(0, 3)))
     assert host.gift is not None
     assert host.gift.refine
@@ -177,7 +179,7 @@ def test_out_of_turn() -> None:
     with pytest.raises(PeerError, match="where Thanks was due"):
         Sender(offer()).step(offer())
     with pytest.raises(PeerError, match="where Offer was due"):
-        Receiver("a", SHAPES, torch.float32).step(Thanks(0))
+        Receiver("a", SHAPES, torch.float32, wanted=ALL).step(Thanks(0))
 
 
 # -- the game --------------------------------------------------------------------------------------
@@ -188,7 +190,11 @@ def game(client_width: int, host_width: int, *, refine: bool, relations: int = 2
     sent = Offer(0, "a", cloud(20, client_width, 1), cloud(relations, client_width, 2), **extra)
     mode: Any = "ppat+refine" if refine else "ppat"
     client = client_role(mode, sent, host_width, GAME, seeded(5))
-    return client, host_role(mode, "a", own, {"entity": client_width, "relation": client_width}, GAME, seeded(6)), own
+    return (
+        client,
+        host_role(mode, "a", own, {"entity": client_width, "relation": client_width}, GAME, seeded(6), wanted=ALL),
+        own,
+    )
 
 
 @pytest.mark.parametrize("widths", [(4, 4), (4, 7), (7, 4)])

@@ -35,7 +35,7 @@ def fingerprint(client: PpatClient, host: PpatHost) -> tuple[Tensor, ...]:
         host.teachers.networks._velocity.clone(),
         host.student.network.parameters.detach().clone(),
         host.student.network._velocity.clone(),
-        host._generator.get_state(),
+        host._noise.get_state(),
         torch.tensor([client._done, host._done, host.spent.queries, host._owed, len(host._criteria)]),
         torch.tensor([host._bytes_in, host._bytes_out]),
     )
