@@ -101,8 +101,16 @@ def _cell(gain: tuple[float, float, float, int] | None) -> str:
     return f"{mean:+.3f} ({low:+.3f} … {high:+.3f})" if seeds > 1 else f"{mean:+.3f} (one seed)"
 
 
+PANELS = (
+    ("dbp5l", "strict", "DBP-5L: facts nobody else holds"),
+    ("dbp5l", "held", "DBP-5L: facts a partner holds"),
+    ("fb15k237-r3", "strict", "FB15k-237 in three"),
+    ("dense", "strict", "a dense pair: its small host"),
+)
+
+
 def draw(points: Sequence[Point], out: Path) -> None:
-    """Two figures, one panel for each federation."""
+    """Two figures, a panel for each federation and kind of facts."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -111,48 +119,46 @@ def draw(points: Sequence[Point], out: Path) -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "fkge", "font.size": 9, "axes.spines.top": False,
                                 "axes.spines.right": False, "svg.fonttype": "none"})  # fmt: skip
     for against, xs, label, name in (
-        ("confidential", SHARES, "share of every owner's triples that is confidential", "confidential.svg"),
+        ("confidential", SHARES, "share of all triples that is confidential", "confidential.svg"),
         ("epsilon", EPSILONS, "ε for each triple, over a lifetime (δ = 10⁻⁵)", "epsilon.svg"),
     ):
-        figure, panels = plt.subplots(1, len(FEDERATIONS), figsize=(10, 3.4), layout="constrained")
-        for panel, (federation, title) in zip(panels, FEDERATIONS.items(), strict=True):
-            _panel(panel, points, federation, against, xs)
-            panel.set_title(title, fontsize=10)
+        figure, panels = plt.subplots(1, len(PANELS), figsize=(11.5, 3.2), layout="constrained")
+        for panel, (federation, part, title) in zip(panels, PANELS, strict=True):
+            _panel(panel, points, federation, part, against, xs)
+            panel.set_title(title, fontsize=9)
             panel.set_xlabel(label, fontsize=8)
         panels[0].set_ylabel("gain in MRR over control")
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
         figure.savefig(out / name, metadata={"Date": None})
         plt.close(figure)
 
 
-def _panel(panel: Any, points: Sequence[Point], federation: str, against: str, xs: Sequence[float | None]) -> None:
-    places = list(xs) if against == "confidential" else list(range(len(xs)))
-    colours = {"strict": "#1b6ca8", "held": "#d1495b"}
-    for part, meaning in PARTS.items():
+def _panel(
+    panel: Any, points: Sequence[Point], federation: str, part: str, against: str, xs: Sequence[float | None]
+) -> None:
+    places = [float(x or 0) for x in xs] if against == "confidential" else [float(i) for i in range(len(xs))]
+    spare = 0.2 if against == "confidential" else 8.0
+    lines = (
+        ("federated", xs, "#1b6ca8", "o", "federated, less control"),
+        ("random", (spare,), "#999999", "s", "peers that send random vectors, less control"),
+    )
+    for arm, wanted, colour, marker, label in lines:
         found = [
-            (at, gains(points, federation, against, x, "federated", part)) for at, x in zip(places, xs, strict=True)
+            (places[list(xs).index(x)], gain)
+            for x in wanted
+            if (gain := gains(points, federation, against, x, arm, part)) is not None
         ]
-        drawn = [(at, gain) for at, gain in found if gain is not None]
-        if drawn:
-            at, values = zip(*drawn, strict=True)
-            mean = [v[0] for v in values]
-            error = [
-                [m - v[1] for m, v in zip(mean, values, strict=True)],
-                [v[2] - m for m, v in zip(mean, values, strict=True)],
-            ]
-            panel.errorbar(at, mean, yerr=error, marker="o", ms=4, capsize=2, color=colours[part], label=meaning)
-        spare = 0.2 if against == "confidential" else 8.0
-        random = gains(points, federation, against, spare, "random", part)
-        if random is not None:
-            mean, low, high, _ = random
-            at = places[list(xs).index(spare)]
-            panel.errorbar([at], [mean], yerr=[[mean - low], [high - mean]], linestyle="none", ms=4, capsize=2,
-                           marker="s" if part == "strict" else "D", color="#999999",
-                           label=f"random vectors, {part} facts")  # fmt: skip
+        if found:
+            at, mean = [f[0] for f in found], [f[1][0] for f in found]
+            low, high = ([abs(f[1][i] - f[1][0]) for f in found] for i in (1, 2))
+            panel.errorbar(at, mean, yerr=[low, high], marker=marker, ms=4, capsize=2, color=colour, label=label)
     panel.axhline(0, color="black", linewidth=0.6)
+    panel.set_ylim(min(0.0, panel.get_ylim()[0]))
     if against == "epsilon":
         panel.set_xticks(places, ["∞" if x is None else f"{x:g}" for x in xs])
+    else:
+        panel.set_xlim(-0.03, 0.53)
 
 
 def main() -> None:

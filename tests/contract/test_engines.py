@@ -210,3 +210,25 @@ def test_what_is_finished_is_not_run_again(together: Ran) -> None:
     assert trace.read() == []  # not even an engine was started
     assert {arm: together.model(arm, "ant") for arm in TOGETHER} == before
     assert result["owners"]["bee"]["arms"]["federated"] == together.results["federated"]["bee"]
+
+
+def test_a_private_track_may_be_left_and_begins_again(engine: str, tmp_path: Path) -> None:
+    settings = tiny_settings(exchanges=2, private={"epochs": 400, "pull": [0.5]})
+    made = Simulation.create(tmp_path / "run", tiny_federation().keeping(0.3, 1), settings, baselines=(), engine=engine)
+    arm, notes = made.arm("federated"), Notes()
+
+    def far() -> bool:
+        return any(n["epoch"] > made.settings.total_epochs + 5 for n in notes.of("progress"))
+
+    with ENGINES[engine](made.homes, notes) as running:
+        assert running.run(arm, far) is False
+        assert not all(home.result("federated") for home in made.homes)
+        assert running.run(arm) is True
+    for home in made.homes:
+        result = home.result("federated")
+        assert result is not None
+        assert result["epochs"] == made.settings.total_epochs  # the shared track's
+        assert result["private"]["score"] >= result["private"]["shared"]
+        assert result["seconds"]["private"] > 0
+        tables, _ = load_model(home.arm_folder("federated") / "model.safetensors")
+        assert tables.entities == len(home.graph.entities) >= len(home.shared.entities)
