@@ -221,6 +221,8 @@ class Policy:
         names = {source: f"policy.source{number}.tsv" for number, source in enumerate(self._listed, 1)}
         for source, graph in self._listed.items():
             entities, relations = graph.entities, graph.relations
+            if any(set("\t\r\n") & set(label) for label in (*entities, *relations)):
+                raise SettingsError(f"{source}: has a label with a tab or a line break in it, which no list can hold")
             lines = [f"{entities[h]}\t{relations[r]}\t{entities[t]}\n" for h, r, t in tidy(graph.facts).tolist()]
             write_atomically(folder / names[source], "".join(lines).encode())
         rules = tuple(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import OWNERS, tiny_federation
+from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
 from fkge.errors import GraphError, SettingsError
-from fkge.federation import Federation, read_federation
+from fkge.federation import Federation, federation_of, make_homes, read_federation
 from fkge.graph import Graph
 
 
@@ -164,3 +164,88 @@ def test_files_that_a_toml_file_names_must_be_there(folder: Path) -> None:
         toml(folder, slashed)
     with pytest.raises(SettingsError, match=r"gone\.toml: no such file"):
         read_federation(folder / "gone.toml")
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+KEEPS = """
+default = "share"
+
+[[rules]]
+share = false
+relation = "{relation}"
+
+[[rules]]
+share = false
+source = "secrets.tsv"
+"""
+
+
+def write_policy(folder: Path, graph: Graph, name: str = "ant.toml") -> Path:
+    folder.mkdir(exist_ok=True)
+    h, r, t = graph.train[0].tolist()
+    (folder / "secrets.tsv").write_text(f"{graph.entities[h]}\t{graph.relations[r]}\t{graph.entities[t]}\n")
+    (folder / name).write_text(KEEPS.format(relation=graph.relations[1]))
+    return folder / name
+
+
+def test_policies_in_a_folder(folder: Path, tmp_path: Path) -> None:
+    graph = tiny_federation().graphs["ant"]
+    write_policy(folder / "policies", graph)
+    read = read_federation(folder)
+    assert list(read.members) == list(OWNERS)  # the folder of policies is no owner
+    policy = read.members["ant"].policy
+    assert policy is not None
+    assert read.members["bee"].policy is None
+    kept = ~policy.mask(read.members["ant"].graph, "train")
+    assert kept[0]
+    assert kept[1:].tolist() == (graph.train[1:, 1] == 1).tolist()
+    (folder / "policies" / "ant.toml").rename(folder / "policies" / "aunt.toml")
+    with pytest.raises(SettingsError, match=r"no owner 'aunt'; did you mean ant"):
+        read_federation(folder)
+
+
+def test_a_policy_in_a_toml_file_and_a_home_that_keeps_it(folder: Path, tmp_path: Path) -> None:
+    write_policy(folder / "rules", tiny_federation().graphs["ant"])
+    (folder / "circle.toml").write_text(
+        '[owners.ant]\ngraph = "ant"\npolicy = "rules/ant.toml"\n[owners.bee]\ngraph = "bee"\n'
+        '[[links]]\nbetween = ["ant", "bee"]\nsame = true\n'
+    )
+    read = read_federation(folder / "circle.toml")
+    make_homes(tmp_path / "homes", read, tiny_settings(), seed=0)
+    again = federation_of(tmp_path / "homes", ["ant", "bee"])
+    assert again.links == read.links
+    for name, member in read.members.items():
+        other = again.members[name]
+        assert other.graph.fingerprint == member.graph.fingerprint
+        if member.policy is None:
+            assert other.policy is None
+        else:
+            assert other.policy is not None
+            for split in member.graph.splits:
+                assert (other.policy.mask(other.graph, split) == member.policy.mask(member.graph, split)).all()
+
+
+def test_a_graph_that_was_split_at_random_is_split_by_its_policy(folder: Path) -> None:
+    graph = tiny_federation().graphs["ant"]
+    everything = "".join((folder / "ant" / f"{split}.tsv").read_text() for split in ("train", "valid", "test"))
+    (folder / "ant.tsv").write_text(everything)
+    write_policy(folder / "rules", graph)
+    links = '[[links]]\nbetween = ["ant", "bee"]\nsame = true\n'
+    toml = '[owners.ant]\ngraph = "ant.tsv"\n{}[owners.bee]\ngraph = "bee"\n' + links
+    (folder / "plain.toml").write_text(toml.format(""))
+    (folder / "kept.toml").write_text(toml.format('policy = "rules/ant.toml"\n'))
+    plain, kept = (read_federation(folder / f"{name}.toml").members["ant"].graph for name in ("plain", "kept"))
+    assert plain.split_seed == 0
+    assert any("Split again" in note for note in kept.notes)
+
+
+def test_a_share_for_everybody_but_those_with_a_policy(folder: Path) -> None:
+    write_policy(folder / "policies", tiny_federation().graphs["ant"])
+    read = read_federation(folder)
+    kept = read.keeping(0.5, seed=1)
+    assert kept.members["ant"].policy is read.members["ant"].policy
+    policy = kept.members["bee"].policy
+    assert policy is not None
+    share = policy.mask(kept.members["bee"].graph, "train").mean()
+    assert 0.3 < share < 0.7

@@ -481,3 +481,13 @@ def test_what_a_rule_names_in_vain_is_told() -> None:
     assert notes[0] == "rule 1: relation: no relation 'diagnoses'; did you mean diagnosis?"
     assert [note for note in notes if note.startswith("rule 2")][-1] == "rule 2: entity: 2 more labels do not occur"
     assert notes[-2:] == ("rule 3: pattern: '^patients/' is found in no head label", "rule 4: matches no triple")
+
+
+def test_resplit_leaves_further_test_sets_alone() -> None:
+    facts = [(f"e{i}", "r", f"e{i + 1}") for i in range(40)]
+    graph = graph_of({"train": facts[:30], "valid": [], "test": [], "test_hard": facts[30:]})
+    policy = Policy.build({"default": "share", "rules": [{"share": False, "fraction": 0.3}]})
+    again = policy.resplit(graph, seed=1, allow_unseen=True)
+    assert labelled(again, again.splits["test_hard"]) == labelled(graph, graph.splits["test_hard"])
+    drawn = [fact for split in ("train", "valid", "test") for fact in labelled(again, again.splits[split])]
+    assert sorted(drawn) == sorted(facts[:30])
