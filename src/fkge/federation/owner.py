@@ -7,12 +7,11 @@ exchange. The protocol says when; an engine carries the messages.
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,12 @@ from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load
 from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
-from fkge.embed.optimizers import BETA1, BETA2
 from fkge.errors import RunError
 from fkge.evaluate import Known, metrics, rank
-from fkge.evaluate.attacks import clip_rows
 from fkge.federation.aggregate import MIXES, Part, given, weighted_mean
 from fkge.federation.exchange import SLOTS, ClientRole, Gift, HostRole, Offer, aligned, client_role, host_role
 from fkge.federation.gate import Gate, Step
+from fkge.federation.limits import limited, short
 from fkge.federation.settings import FederationSettings, Translate
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import HEAD, RELATION, TAIL, Triples
@@ -523,11 +521,7 @@ class Owner:
         if not gift.refine and gift.frame in (None, self.frame):
             return gift
         own, one_space = self._rows(gift.peer), self._one_space
-        # One huge row would decide the rotation by itself; a limit on lengths makes sense in any frame.
-        short = {
-            k: clip_rows(r, own[k], self.settings.limit, what="row") if r.numel() else r for k, r in gift.rows.items()
-        }
-        gift = replace(gift, rows=short)
+        gift = short(gift, own, self.settings.limit)
         w = aligned(gift, own, one_space)
         rows = {
             kind: rows @ w if rows.numel() and (one_space or kind == "entity") else own[kind]
@@ -540,29 +534,12 @@ class Owner:
         return Gift(gift.peer, rows, frame=self.frame, weights=gift.weights, virtual=virtual)
 
     def _limited(self, gift: Gift) -> Gift:
-        """The gift, held within limits that follow from this owner's own numbers: no peer can raise them.
-
-        Honest gifts are within them and stay as they are. Rows: see `clip_rows`. Weights: one and a half times the
-        host's largest. Moments: squares up to a hundred times the host's largest, and means within what Adam can reach
-        from such squares (Cauchy-Schwarz); a mean without its square would throw a row anywhere.
-        """
-        limit, own = self.settings.limit, self._rows(gift.peer)
-        rows = {kind: clip_rows(r, own[kind], limit) if r.numel() else r for kind, r in gift.rows.items()}
-        weights, moments = gift.weights, gift.moments
-        if weights is not None:
-            weights = {kind: w.clamp(max=1.5 * float(self._support[kind].max())) for kind, w in weights.items()}
-        if moments is not None:
-            moments = {kind: self._limited_moments(kind, m) for kind, m in moments.items()}
-        return replace(gift, rows=rows, weights=weights, moments=moments)
-
-    def _limited_moments(self, kind: Kind, moments: Tensor) -> Tensor:
-        if not self.tables.has_state(kind, "square"):
-            return moments
-        largest = float(self.tables.state(kind, "square").max())
-        square = moments[1].clamp(max=100 * largest) if largest > 0 else moments[1]
-        # |m| ≤ (1 − β₁) Σ β₁ⁱ|gᵢ| and v = (1 − β₂) Σ β₂ⁱ gᵢ²
-        reach = (1 - BETA1) / math.sqrt((1 - BETA2) * (1 - BETA1**2 / BETA2)) * square.sqrt() * 1.001
-        return torch.stack([torch.maximum(torch.minimum(moments[0], reach), -reach), square])
+        largest = {kind: float(self._support[kind].max()) for kind in KINDS}
+        squares = {
+            kind: float(self.tables.state(kind, "square").max()) if self.tables.has_state(kind, "square") else 0.0
+            for kind in KINDS
+        }
+        return limited(gift, self._rows(gift.peer), self.settings.limit, largest, squares)
 
     def _aggregate_kind(self, kind: Kind, gifts: Sequence[Gift]) -> None:
         table = self.tables[kind].cpu()
