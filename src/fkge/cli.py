@@ -462,6 +462,33 @@ def _simulation_tables(result: dict[str, Any]) -> Iterator[Table]:
             gain = f"{means['federated'] - means['control']:+.3f}" if means.get("control") is not None else ""
             drawn.add_row(f"mean {metric}", *(_short(means[arm]) for arm in arms), gain)
         yield drawn
+    yield from _privacy_table(result)
+
+
+def _privacy_table(result: dict[str, Any]) -> Iterator[Table]:
+    """What was spent, and of what; and what has no guarantee."""
+    spent = {
+        name: owner["arms"]["federated"]["privacy"]["budgets"]
+        for name, owner in result["owners"].items()
+        if "privacy" in owner["arms"]["federated"]
+    }
+    if not any(spent.values()):
+        return
+    paper = result["privacy"]["mode"] == "paper"
+    caption = (
+        "client's vectors: no guarantee"
+        if paper
+        else "given the vocabulary; see docs/privacy.md for what it leaves out"
+    )
+    for unit in dict.fromkeys(f"{b['unit']}, {b['relation']}" for budgets in spent.values() for b in budgets):
+        drawn = Table("spent by", "ε", "PLD", "RDP", "paper's", "of", "δ", title=f"for one {unit}", caption=caption)
+        for name, budgets in spent.items():
+            for b in budgets:
+                cost = b["spent"]
+                figures = [_epsilon(cost[key]) for key in ("epsilon", "pld", "rdp")]
+                formula = "" if cost["paper"] is None else _epsilon(cost["paper"])
+                drawn.add_row(name, *figures, formula, _epsilon(b["epsilon"]), f"{b['delta']:g}")
+        yield drawn
 
 
 def _short(value: float | None) -> str:

@@ -226,3 +226,64 @@ def test_interrupted_within_a_long_first_training(
     epochs = [kept(home, "independent")["trainer"]["epoch"] for home in Simulation.open(here / "long").homes]
     assert max(epochs) >= heard[0]
     assert max(epochs) < 1_000_000
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+def fkge(*said: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fkge.cli", *map(str, said)], cwd=cwd, text=True, capture_output=True, timeout=300,
+        env={**os.environ, "COLUMNS": "200"}, check=False,
+    )  # fmt: skip
+
+
+def test_a_private_federation_its_ledger_and_its_audit(here: Path) -> None:
+    out = here / "private"
+    done = simulate("pair.toml", "--out", out, "--privacy", "dp", "--epsilon", 4, "--confidential", 0.2, "--json",
+                    *words(**{"private.epochs": 2, "exchanges": 2}), cwd=here)  # fmt: skip
+    result = json.loads(done.stdout.splitlines()[-1])
+    for owner in result["owners"].values():
+        (budget,) = owner["arms"]["federated"]["privacy"]["budgets"]
+        assert 3.99 < budget["spent"]["epsilon"] <= 4
+    ledger = out / "arms" / "federated" / "ant" / "ledger.sqlite"
+    shown = fkge("ledger", "show", ledger, cwd=here)
+    assert shown.returncode == 0
+    assert "one triple, add or remove" in shown.stdout
+    sound = fkge("ledger", "verify", ledger, "--json", cwd=here)
+    assert json.loads(sound.stdout)["sound"] is True
+    audit = fkge("audit", out, "--only", "non-interference,dictionary", "--quick", "--json", cwd=here)
+    assert audit.returncode == 0, audit.stderr
+    assert json.loads(audit.stdout.splitlines()[-1])["broken"] is False
+    data = bytearray(ledger.read_bytes())
+    at = data.rindex(b"gaussian")
+    data[at : at + 8] = b"gauntian"
+    ledger.write_bytes(bytes(data))
+    broken = fkge("ledger", "verify", ledger, cwd=here)
+    assert broken.returncode == 1
+    assert broken.stderr.startswith("error: ")
+    assert "Traceback" not in broken.stderr
+
+
+def test_the_paper_says_what_it_does_not_cover(here: Path) -> None:
+    done = simulate("pair.toml", "--out", here / "paper", "--privacy", "paper", "--baselines", "",
+                    *words(**{"exchanges": 1, "ppat.steps": 4, "ppat.candidates": 1, "ppat.teachers": 2}),
+                    cwd=here)  # fmt: skip
+    assert "client's vectors: no guarantee" in done.stdout
+    assert "paper's" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (["--privacy", "dp"], "needs an epsilon"),
+        (["--privacy", "dp", "--epsilon", "8", "--translate", "ppat"], "does not cover translate"),
+        (["--privacy", "laplace"], "privacy"),
+        (["--confidential", "0.2", "--baselines", "fede"], "sees all"),
+        (["--confidential", "1.0"], "shares no training triple"),
+    ],
+)
+def test_privacy_that_cannot_be_had(said: list[str], told: str, here: Path) -> None:
+    done = simulate("pair.toml", "--out", here / "never", *said, *words(), cwd=here, code=1)
+    assert told in done.stderr
+    assert done.stderr.count("error: ") == 1
