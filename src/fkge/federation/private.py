@@ -8,8 +8,8 @@ never leaves. It begins when the shared track is over, so the time it takes does
 (whoever then goes on to another run shows when).
 
 How strong the pull back is (`pull`) is left to the owner's own validation triples, confidential ones included: nobody
-sees the choice. One of the strengths to choose from is 0, which stands for no company at all: a lone training from a
-fresh start. So an owner whose peers are no good to it ends about where it would have been without them.
+sees the choice. A lone training from a fresh start stands for election too (`alone`), so an owner whose peers are no
+good to it ends about where it would have been without them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class PrivateSettings(Settings):
     pull: tuple[float, ...] = Field(
         (0.5, 0.0),
         min_length=1,
-        description="part of the way back to the shared vectors; the owner's validation triples choose. 0 stands for a "
-        "lone training, so that company that is no good does no harm",
+        description="part of the way back to the shared vectors; of several, the owner's validation triples choose",
+    )
+    alone: bool = Field(
+        True, description="try a lone training from a fresh start as well, so that company that is no good does no harm"
     )
     follow: Literal["rows", "relations"] = Field(
         "rows",
@@ -51,7 +53,12 @@ class PrivateSettings(Settings):
     @property
     def total(self) -> int:
         """Epochs, over all that is tried."""
-        return self.epochs * len(self.pull)
+        return self.epochs * len(self.tries)
+
+    @property
+    def tries(self) -> tuple[float | None, ...]:
+        """What is tried: pulls, and None for the lone training."""
+        return (*self.pull, None) if self.alone else self.pull
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,13 @@ class Private:
     Attributes:
         tables: over the owner's whole vocabulary.
         score: on the validation triples that decide; shared: that of the shared vectors it began with.
-        pull, epoch: where the best was found; epoch 0 is the shared vectors as they came.
+        pull, epoch: where the best was found; None is the lone training, epoch 0 the shared vectors as they came.
     """
 
     tables: Tables
     score: float
     shared: float
-    pull: float
+    pull: float | None
     epoch: int
 
 
@@ -95,24 +102,23 @@ def train_private(
         stop: told how many epochs are done, after each; True leaves, and None is returned.
     """
     goal = _goal(shared, rows, private, private.scale * margin_of(settings) / max(margin, 1e-6))
-    best: tuple[float, Snapshot, float, int] | None = None
+    best: tuple[float, Snapshot, float | None, int] | None = None
     done, first = 0, 0.0
     tables = make_tables(settings, sizes["entity"], sizes["relation"])
     trainer = Trainer(tables, graph_train, settings)
     fresh = tables.snapshot()
-    for pull in private.pull:
+    for number, pull in enumerate(private.tries):
         tables.restore(fresh)
-        if pull:
+        if pull is not None:
             _take_over(tables, shared, goal, private.rest)
         trainer.move_to({"epoch": 0, "chunk": 0, "lr_scale": 1.0, "loss": 0.0, "steps": 0})
-        if pull and not first:
+        if number == 0:
             first = score(tables)
-            if best is None or first > best[0]:
-                best = (first, tables.snapshot(None if best is None else best[1]), pull, 0)
+            best = (first, tables.snapshot(), pull, 0)
         for epoch in range(1, private.epochs + 1):
             trainer.fall_linearly(epoch - 1, private.epochs)
             trainer.run_epoch()
-            if epoch % private.every == 0:
+            if pull and epoch % private.every == 0:
                 _pull(tables, goal, pull)
             done += 1
             if stop is not None and stop(done):
@@ -120,9 +126,8 @@ def train_private(
             if epoch % max(1, private.epochs // private.tests) == 0 or epoch == private.epochs:
                 now = score(tables)
                 if best is None or now > best[0]:
-                    best = (now, tables.snapshot(None if best is None else best[1]), pull, epoch)
-    if best is None:  # no epochs, and nothing to follow
-        best = (score(tables), tables.snapshot(), 0.0, 0)
+                    best = (now, tables.snapshot(best and best[1]), pull, epoch)
+    assert best is not None
     tables.restore(best[1])
     return Private(tables, best[0], first, best[2], best[3])
 
@@ -168,8 +173,6 @@ def _take_over(tables: Tables, shared: Tables, goal: Mapping[str, _Goal], rest: 
 @torch.no_grad()
 def _pull(tables: Tables, goal: Mapping[str, _Goal], part: float) -> None:
     """Every row that follows the shared track goes `part` of the way back to it."""
-    if part == 0:
-        return
     for name, g in goal.items():
         width = g.rows.shape[1]
         tables[name][g.ids, :width] = torch.lerp(tables[name][g.ids, :width], g.rows.to(tables.dtype), part)

@@ -38,7 +38,7 @@ def score(tables: Tables) -> float:
 
 
 def track(given: Tables, margin: float = 4.0, scorer: Any = score, stop: Any = None, **settings: Any) -> Any:
-    private = PrivateSettings.build({"epochs": 6, "every": 1, **settings})
+    private = PrivateSettings.build({"epochs": 6, "every": 1, "alone": False, **settings})
     return train_private(TRAIN, SIZES, given, ROWS, SETTINGS, private, margin, scorer, stop)  # type: ignore[arg-type]
 
 
@@ -65,32 +65,40 @@ def test_half_a_pull_ends_nearer_than_none_and_has_learned() -> None:
     assert far[0.1] > far[0.5] > far[0.9] > 0
 
 
-def test_a_pull_of_nought_is_a_lone_training() -> None:
-    one, other = (track(shared(seed), pull=[0.0]) for seed in (1, 2))
-    for kind in ("entity", "relation"):
-        assert torch.equal(one.tables[kind], other.tables[kind])
+def test_alone_is_a_lone_training() -> None:
+    """Whatever was shared, and as if nothing had been."""
     lone = make_tables(SETTINGS, SIZES["entity"], SIZES["relation"])
     trainer = Trainer(lone, TRAIN, SETTINGS)
     for epoch in range(6):
         trainer.fall_linearly(epoch, 6)
         trainer.run_epoch()
-    end = track(shared(), pull=[0.0], scorer=rising()).tables
-    assert torch.equal(end["entity"], lone["entity"])
+    for seed in (1, 2):
+        end = track(shared(seed), pull=[0.5], alone=True, scorer=rising())
+        assert end.pull is None
+        assert torch.equal(end.tables["entity"], lone["entity"])
+        assert torch.equal(end.tables["relation"], lone["relation"])
 
 
 def test_company_that_is_no_good_does_no_harm() -> None:
-    alone = track(shared(), pull=[0.0])
     noise = shared()
     for kind in ("entity", "relation"):
         noise[kind].normal_(0, 30.0, generator=torch.Generator().manual_seed(0))
-    both = track(noise, pull=[0.5, 0.0])
-    assert both.pull == 0.0
-    assert both.score == alone.score == score(both.tables)
+    both = track(noise, pull=[0.5, 0.0], alone=True)
+    assert both.pull is None
+    assert both.score == score(both.tables) > both.shared
+    assert track(noise, pull=[0.5]).score < both.score
+
+
+def test_no_pull_is_a_plain_further_training() -> None:
+    given = shared(epochs=2)
+    out = track(given, pull=[0.0], scorer=rising()).tables
+    assert not torch.equal(out["entity"][ROWS["entity"]], given["entity"])
+    assert PrivateSettings.build({"epochs": 5, "pull": [0.5, 0.0]}).total == 15
 
 
 def test_a_narrower_track_fills_the_first_columns() -> None:
     given = shared(dim=5)
-    out = track(given, pull=[1.0], epochs=0, rest=0.5, tests=1).tables
+    out = track(given, pull=[1.0], epochs=0, rest=0.5).tables
     fresh = make_tables(SETTINGS, SIZES["entity"], SIZES["relation"])
     torch.testing.assert_close(out["entity"][ROWS["entity"], :5], given["entity"])
     torch.testing.assert_close(out["entity"][:, 5:], fresh["entity"][:, 5:] * 0.5)
