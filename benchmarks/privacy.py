@@ -26,7 +26,7 @@ Point: TypeAlias = dict[str, Any]
 """federation, against ("confidential" or "epsilon"), x (a share, or ε; null for ∞), seed, arm, owner, part, mrr."""
 
 FEDERATIONS = {"dbp5l": "DBP-5L: five DBpedias", "fb15k237-r3": "FB15k-237 in three", "dense": "a dense pair: its host"}
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5)
+SHARES = (0.0, 0.2, 0.35, 0.5)
 EPSILONS = (None, 16.0, 8.0, 4.0, 2.0)
 PARTS = {"strict": "facts nobody else holds", "held": "facts a partner holds"}
 
