@@ -268,6 +268,13 @@ class Gate:
         self._bytes.clear()
         self._told = time.monotonic()
 
+    def close(self) -> None:
+        """Let go of the ledger: the owner's work is over."""
+        self.settle()
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+
     # -- telling -------------------------------------------------------------------------------------
 
     def account(self) -> dict[str, Any]:

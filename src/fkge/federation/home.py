@@ -255,6 +255,7 @@ class Home:
                 return False
             tables, more = concluded
         more |= owner.account()
+        owner.gate.close()
         self.report(arm.name, tables, owner.activity, self.settings.train, more)
         return True
 
