@@ -28,7 +28,7 @@ from fkge.embed.dp_gradients import TABLES, Examples, Gradients, draw, make_grad
 from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.embed.optimizers import BETA1, BETA2, EPSILON
 from fkge.embed.tables import Tables
-from fkge.embed.trainer import Graft
+from fkge.embed.trainer import Graft, fallen
 from fkge.errors import SettingsError
 from fkge.settings import Settings, TrainSettings
 from fkge.trace import Task
@@ -182,7 +182,7 @@ class DpTrainer:
 
     def fall_linearly(self, done: int, epochs: int) -> None:
         """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
-        self.lr_scale = 1 - (1 - self.settings.decay) * (done / max(1, epochs - 1))
+        self.lr_scale = fallen(self.settings.decay, done, epochs)
 
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
         """Finish the current epoch. When it returns, and whenever `stop` is asked, the tables have all their noise.

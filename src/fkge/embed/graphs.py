@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batch
-from fkge.embed.losses import HOPELESS, loss_per_positive, margin_of
+from fkge.embed.losses import margin_of, objective_of
 from fkge.embed.models import MODELS, Kind, Model, Relations
 from fkge.embed.optimizers import BETA1, BETA2, EPSILON, OptimizerName
 from fkge.embed.tables import Tables
@@ -125,7 +125,7 @@ class GraphedStep:
             for kind in _KINDS
             for name in tables.names(kind)
         }
-        loss, objective = _objective(tables.model, s, batch, rows)
+        loss, objective = objective_of(tables.model, s, margin_of(s), batch, rows, _AtPlaces(rows))
         gradients = torch.autograd.grad(objective, list(rows.values()))
         with torch.no_grad():
             for kind, places in self._places.items():
@@ -136,35 +136,6 @@ class GraphedStep:
                 total = places.summed(gradient.flatten(0, 1))
                 _update(s.optimizer, tables, name, places, old.detach().flatten(0, 1), total, self._lr * spec.rate)
             self._total.add_(loss.detach())
-
-
-def _objective(model: Model, s: TrainSettings, batch: Batch, rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The mean loss of one step, and what is differentiated: the same with the regularisation.
-
-    Args:
-        rows: entity tables at (head, tail, negative), (groups, 2 size + k, width); relation tables at the
-            positives, (groups, size, width).
-    """
-    size = batch.head.shape[1]
-    relations = _AtPlaces(rows)
-    head, tail, negative = model.project(rows, relations).split([size, size, batch.negative.shape[1]], dim=1)
-    corrupt_tail = batch.corrupt_tail.unsqueeze(-1)
-    query = torch.where(corrupt_tail, model.tail_query(head, relations), model.head_query(tail, relations))
-    target = torch.where(corrupt_tail, tail, head)
-    positive_score = model.similarity(query.unsqueeze(-2), target.unsqueeze(-2)).flatten(-3)
-    negative_score = model.similarity(query, negative)
-    false = batch.false_negatives()
-    if false is not None:
-        negative_score = negative_score.masked_fill(false, HOPELESS)
-    losses = loss_per_positive(s.loss, positive_score, negative_score, margin_of(s), s.temperature)
-    weight = batch.weight.to(losses.dtype)
-    weight = weight / weight.sum()
-    loss = (losses * weight).sum()
-    if not s.regularization:
-        return loss, loss
-    cubes = rows["entity"][:, : 2 * size].abs().pow(3).sum(-1)
-    cubes = cubes[:, :size] + cubes[:, size:] + rows["relation"].abs().pow(3).sum(-1)
-    return loss, loss + s.regularization * (cubes * weight).sum()
 
 
 class _AtPlaces(Relations):

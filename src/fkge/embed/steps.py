@@ -14,7 +14,7 @@ from torch import Tensor
 from fkge.embed import optimizers
 from fkge.embed.batches import Batch
 from fkge.embed.graphs import GraphedStep, can_record
-from fkge.embed.losses import HOPELESS, loss_per_positive, margin_of
+from fkge.embed.losses import margin_of, objective_of
 from fkge.embed.models import Relations
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
@@ -49,7 +49,6 @@ class AutogradStep:
     def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
         """The mean loss, and for each table the unique rows touched with their gradient (u, width)."""
         tables, model = self.tables, self.tables.model
-        size = batch.head.shape[1]
         entity_ids, entity_index = torch.unique(
             torch.cat([batch.head, batch.tail, batch.negative], dim=1), return_inverse=True
         )
@@ -63,32 +62,9 @@ class AutogradStep:
         for row in (*entity_rows.values(), *relation_rows.values()):
             row.requires_grad_()
 
-        relations = Relations(relation_rows, relation_index)
         gathered = {name: rows[entity_index] for name, rows in entity_rows.items()}
-        projected = model.project(gathered, relations)
-        head, tail, negative = projected.split([size, size, batch.negative.shape[1]], dim=1)
-        expected_tail = model.tail_query(head, relations)
-        expected_head = model.head_query(tail, relations)
-        corrupt_tail = batch.corrupt_tail.unsqueeze(-1)
-        query = torch.where(corrupt_tail, expected_tail, expected_head)
-        target = torch.where(corrupt_tail, tail, head)
-        positive_score = model.similarity(query.unsqueeze(-2), target.unsqueeze(-2)).flatten(-3)
-        negative_score = model.similarity(query, negative)
-        false = batch.false_negatives()
-        if false is not None:
-            negative_score = negative_score.masked_fill(false, HOPELESS)
-
-        s = self.settings
-        losses = loss_per_positive(s.loss, positive_score, negative_score, self.margin, s.temperature)
-        weight = batch.weight.to(losses.dtype)
-        total = weight.sum()
-        loss = (losses * weight).sum() / total
-        objective = loss
-        if s.regularization:
-            cubes = gathered["entity"][:, : 2 * size].abs().pow(3).sum(-1)
-            cubes = cubes[:, :size] + cubes[:, size:] + relations["relation"].abs().pow(3).sum(-1)
-            objective = loss + s.regularization * (cubes * weight).sum() / total
-
+        relations = Relations(relation_rows, relation_index)
+        loss, objective = objective_of(model, self.settings, self.margin, batch, gathered, relations)
         rows = {**entity_rows, **relation_rows}
         gradients = torch.autograd.grad(objective, list(rows.values()))
         return loss.detach(), {

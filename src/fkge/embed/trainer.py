@@ -63,6 +63,11 @@ def make_tables(settings: TrainSettings, entities: int, relations: int, dtype: t
     )  # fmt: skip
 
 
+def fallen(decay: float, done: int, epochs: int) -> float:
+    """The factor on a learning rate after `done` of `epochs`, where it falls in a straight line to `decay`."""
+    return 1 - (1 - decay) * (done / max(1, epochs - 1))
+
+
 @dataclass(frozen=True)
 class Graft:
     """What `Trainer.graft` added: ids of the virtual rows."""
@@ -120,7 +125,7 @@ class Trainer:
 
     def fall_linearly(self, done: int, epochs: int) -> None:
         """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
-        self.lr_scale = 1 - (1 - self.settings.decay) * (done / max(1, epochs - 1))
+        self.lr_scale = fallen(self.settings.decay, done, epochs)
 
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
         """Finish the current epoch.

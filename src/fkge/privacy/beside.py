@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from fkge.errors import LedgerError
 from fkge.privacy.events import canonical
-from fkge.trace import write_atomically
+from fkge.trace import sync_folder, write_atomically
 
 GENESIS = "0" * 64
 """The hash before the first."""
@@ -126,7 +126,6 @@ class Companions:
     def write_anchor(self, head: Head) -> None:
         """In one step, and on disk when this returns."""
         write_atomically(self.anchor, canonical(head.to_json()))
-        _sync_folder(self.anchor.parent)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -165,12 +164,4 @@ def _create_once(path: Path, data: bytes, private: bool = False) -> None:
     with suppress(FileExistsError):
         os.link(temporary, path)
     temporary.unlink()
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    sync_folder(path.parent)
