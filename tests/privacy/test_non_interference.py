@@ -102,7 +102,7 @@ def test_a_leak_is_heard_on_tape(engine: str, tmp_path: Path, monkeypatch: pytes
 
 
 def recorded(made: Simulation, engine: str, tapes: Path) -> None:
-    with ENGINES[engine](made.homes, Notes(), tapes=tapes) as running:  # type: ignore[call-arg]
+    with ENGINES[engine](made.homes, Notes(), tapes=tapes) as running:
         assert running.run(made.arm("federated"))
 
 

@@ -43,6 +43,7 @@ import hashlib
 import hmac
 import itertools
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -137,7 +138,7 @@ class _Secret:
             raise PeerError("a peer's message holds bytes that are not a point of the curve") from None
 
 
-class _Role:
+class _Role(ABC):
     """What client and host have in common: items, a place in the conversation, and frames.
 
     Attributes:
@@ -172,8 +173,9 @@ class _Role:
         self._said = _after(self._said, data)
         return None if answer is None else self._seal(*answer)
 
+    @abstractmethod
     def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
-        raise NotImplementedError
+        """What to say to `message`; None if that was all. `said` is a digest of everything up to it."""
 
     def _seal(self, message: Message, body: bytes) -> bytes:
         frame = _FRAME.pack(_MAGIC, message, KINDS.index(self._kind), self._said) + body

@@ -14,7 +14,7 @@ from fkge.engines.station import Station as Station
 from fkge.engines.tape import Replay as Replay
 from fkge.engines.tape import Tape as Tape
 from fkge.engines.tape import replay as replay
-from fkge.federation.home import Arm, Home
+from fkge.federation.home import Arm
 
 
 class Engine(Protocol):
@@ -30,7 +30,8 @@ class Engine(Protocol):
         """Run what only a server could, as ``run(arm, homes, note)``; what `stop` cuts short begins anew next time."""
 
 
-ENGINES: dict[str, Callable[[Sequence[Home], Note], Engine]] = {
+ENGINES: dict[str, Callable[..., Engine]] = {
     "in-process": InProcess,
     "processes": Processes,
 }
+"""``ENGINES[name](homes, note)``, or with ``tapes=FOLDER`` to record all that is heard and said."""
