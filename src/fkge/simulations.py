@@ -56,6 +56,8 @@ CENTRAL = ("fede", "unified")
 COMPARED = ("mrr", "hits@10")
 SECONDS_BETWEEN_LINES = 10.0
 
+Watch = Callable[[dict[str, Any]], None]
+
 
 class Simulation:
     """A simulation's folder. Make one with `create` or `open`."""
@@ -175,8 +177,13 @@ class Simulation:
 
     # -- running -------------------------------------------------------------------------------------
 
-    def run(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> dict[str, Any] | None:
+    def run(
+        self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None, watch: Watch | None = None
+    ) -> dict[str, Any] | None:
         """Run every arm that is not finished, then sum up. None if asked to stop before the end.
+
+        Args:
+            watch: told of everything as it happens: each record of the trace, and how far owners are in between.
 
         Raises:
             EngineError: an owner's process died. The other owners have finished the arm without it.
@@ -184,7 +191,7 @@ class Simulation:
         if self.result is not None:
             return self.result
         with self._alone():
-            return self._run(progress, stop)
+            return self._run(progress, stop, watch or (lambda record: None))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -196,11 +203,11 @@ class Simulation:
                 raise RunError(f"{self.folder}: is being run by another process; wait for it, or stop it") from None
             yield
 
-    def _run(self, progress: Progress, stop: Callable[[], bool] | None) -> dict[str, Any] | None:
+    def _run(self, progress: Progress, stop: Callable[[], bool] | None, watch: Watch) -> dict[str, Any] | None:
         homes = self.homes
         pending = [arm for arm in self.arms if any(home.result(arm) is None for home in homes)]
         if pending:
-            drawn = _Drawn(self.trace)
+            drawn = _Drawn(self.trace, watch)
             with ENGINES[self.about["engine"]](homes, drawn.note) as engine:
                 for name in pending:
                     if name not in CENTRAL and not self._run_arm(engine, name, homes, drawn, progress, stop):
@@ -209,11 +216,13 @@ class Simulation:
                 if central and not (stop is not None and stop()):
                     total = sum(self.settings.total_epochs for _ in central) * len(homes)
                     started = time.monotonic()
+                    for name in central:
+                        self._announce(name, self.settings.total_epochs, drawn)
                     with drawn.drawing(progress, " and ".join(central), total):
                         engine.central(central, run_central, stop)
                     if all(home.result(arm) is not None for home in homes for arm in central):
                         seconds = round(time.monotonic() - started, 2)
-                        self.trace.write("arm over", arm=" and ".join(central), seconds=seconds)
+                        drawn.note("arm over", arm=" and ".join(central), seconds=seconds)
         if any(home.result(arm) is None for home in homes for arm in self.arms):
             return None
         return self._sum_up(homes)
@@ -228,10 +237,10 @@ class Simulation:
         stop: Callable[[], bool] | None,
     ) -> bool:
         arm = self.arm(name)
-        self.trace.write("arm", arm=name, time=round(time.time(), 1))
         started = time.monotonic()
-        private = self.settings.private.total if self.about["two_tracks"] and arm.peers else 0
-        with drawn.drawing(progress, name, (arm.plan.total + private) * len(homes)):
+        epochs = arm.plan.total + (self.settings.private.total if self.about["two_tracks"] and arm.peers else 0)
+        self._announce(name, epochs, drawn)
+        with drawn.drawing(progress, name, epochs * len(homes)):
             whole = engine.run(arm, stop)
         if stop is not None and stop():
             return False
@@ -243,8 +252,12 @@ class Simulation:
                 f"{', '.join(dead)} died during {name}{why}; the other owners went on without and nothing of theirs is "
                 f"lost. Take it up again: fkge simulate --resume {self.folder}"
             )
-        self.trace.write("arm over", arm=name, seconds=round(time.monotonic() - started, 2))
+        drawn.note("arm over", arm=name, seconds=round(time.monotonic() - started, 2))
         return True
+
+    def _announce(self, arm: str, epochs: int, drawn: _Drawn) -> None:
+        """An arm begins, or goes on: `epochs` is what each owner has in it."""
+        drawn.note("arm", arm=arm, time=round(time.time(), 1), epochs=epochs, owners=self.about["owners"])
 
     # -- summing up ----------------------------------------------------------------------------------
 
@@ -315,9 +328,10 @@ class _Drawn:
         deaths: by owner, what it died of.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, watch: Watch) -> None:
         self.deaths: dict[str, str] = {}
         self._trace = trace
+        self._watch = watch
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}
         self._scores: dict[str, float] = {}
@@ -335,6 +349,7 @@ class _Drawn:
     def note(self, event: str, **fields: Any) -> None:
         if event != "progress":
             self._trace.write(event, **fields)
+        self._watch({"event": event, **fields})
         if event == "died":
             self.deaths[fields["owner"]] = fields["why"]
         owner, arm = fields.get("owner"), fields.get("arm")

@@ -48,23 +48,47 @@ class Trace:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._whole = False
 
     def write(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, **fields}, ensure_ascii=False, allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as f:
-            f.write(line + "\n")
+        with self.path.open("ab") as f:
+            f.write((self._ending() + line + "\n").encode())
+
+    def _ending(self) -> str:
+        """What ends a line that a crash cut short, so that the next one is not lost with it."""
+        if self._whole:
+            return ""
+        self._whole = True
+        with self.path.open("rb") as f:
+            f.seek(max(0, f.seek(0, os.SEEK_END) - 1))
+            return "" if f.read(1) in (b"", b"\n") else "\n"
 
     def read(self) -> list[dict[str, Any]]:
         """All complete records; a line cut short by a crash is left out."""
-        if not self.path.exists():
-            return []
+        return self.since(0)[0]
+
+    def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
+        """The complete records from a place in the file on, and the place after them, to go on from later.
+
+        A file that has become shorter than `offset` was written anew: the answer is then (all of it, and its end).
+        """
+        try:
+            with self.path.open("rb") as f:
+                if f.seek(0, os.SEEK_END) < offset:
+                    offset = 0
+                f.seek(offset)
+                data = f.read()
+        except FileNotFoundError:
+            return [], 0
+        data = data[: data.rfind(b"\n") + 1]
         records = []
-        for line in self.path.read_text(encoding="utf-8").split("\n"):
+        for line in data.split(b"\n"):
             try:
                 records.append(json.loads(line))
-            except json.JSONDecodeError:
+            except ValueError:
                 continue
-        return records
+        return records, offset + len(data)
 
     def keep(self, records: list[dict[str, Any]]) -> None:
         """Replace the file by `records`, in one step."""

@@ -136,7 +136,8 @@ class Station:
         self.done = {
             "initial": work.initial, "peers": [peer for peer, _ in work.peers], "epoch": epoch,
             "epochs": epoch - before, "score": outcome.score, "best": outcome.best, "improved": outcome.improved,
-            "backtracked": outcome.backtracked,
+            "backtracked": outcome.backtracked, "sent": sum(self.owner.activity.sent.values()),
+            "spent": self.owner.gate.charged,
         }  # fmt: skip
         return outcome
 
@@ -182,6 +183,7 @@ class Station:
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
+                self._note("hosting", peer=peer)
             case Forget(peer, session, hosting):
                 if hosting:
                     self._hosts.pop((peer, session), None)

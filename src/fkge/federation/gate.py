@@ -277,6 +277,13 @@ class Gate:
 
     # -- telling -------------------------------------------------------------------------------------
 
+    @property
+    def charged(self) -> float | None:
+        """ε of all that was paid for so far; None where nothing has a price."""
+        if self._ledger is None or not self._ledger.budgets:
+            return None
+        return max(self._ledger.charged(budget) for budget in self._ledger.budgets)
+
     def account(self) -> dict[str, Any]:
         """What was spent and what left, for the owner's report."""
         if self._ledger is None:

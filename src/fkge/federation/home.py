@@ -250,13 +250,16 @@ class Home:
         """
         tables, more = owner.best(), dict[str, Any]()
         if arm.peers and self.two_tracks:
+            note("state", state="private")
             concluded = self._private_track(owner, tables, note, stop)
             if concluded is None:
                 return False
             tables, more = concluded
         more |= owner.account()
         owner.gate.close()
+        note("state", state="scoring")
         self.report(arm.name, tables, owner.activity, self.settings.train, more)
+        note("concluded")
         return True
 
     def _private_track(
