@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fkge import recipes
 from fkge.errors import SettingsError, did_you_mean
 
 
@@ -47,11 +48,11 @@ class Settings(BaseModel):
             raise SettingsError(f"{source}: {key + ': ' if key else ''}{problem}{got}{meaning}") from None
 
     @classmethod
-    def load(cls, path: Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
-        """Settings from a TOML file, ``key=value`` texts and keyword arguments, later ones winning."""
+    def load(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
+        """Settings from a TOML file or a recipe, ``key=value`` texts and keyword arguments, later ones winning."""
         values: dict[str, Any] = {}
         if path is not None:
-            values.update(read_toml(path))
+            values.update(read_toml(recipes.find(path)))
             cls.build(values, str(path))
         for text in overrides:
             name, equals, value = text.partition("=")
