@@ -1,7 +1,7 @@
 """A dense pair of owners, made of FB15k-237.
 
     python -m benchmarks.dense FB15K237 OUT
-    fkge simulate OUT/federation.toml --config recipes/federations/dense.toml --privacy dp --epsilon 8
+    fkge simulate OUT/federation.toml --config dense --privacy dp --epsilon 8
 
 The 40-core of the graph (every entity in at least 40 triples of it: about 1,300 entities, 56,000 triples) is dealt
 triple by triple to a small *host* and a large *client*. Both know the same things under the same names and hold

@@ -1,4 +1,4 @@
-"""Sum up simulations of one federation over several seeds, as Markdown: the tables of docs/federation.md.
+"""Sum up simulations of one federation over several seeds, as Markdown: the tables of docs/explanation/results.md.
 
     for s in 0 1 2; do
         fkge simulate FEDERATION --config RECIPE --baselines control,permuted,fede --seed $s --out runs/s$s

@@ -3,6 +3,7 @@
     FkgeError                 base: one sentence on what is wrong, where, and what to do
     ├── GraphError            an input graph cannot be read as it stands
     ├── SettingsError         a setting is unknown or out of range
+    ├── DataError             an embedded federation cannot be built
     ├── RunError              a run folder is missing, foreign, or damaged
     ├── PeerError             what a peer sent cannot be used
     ├── EngineError           an owner's process died or failed
@@ -10,7 +11,10 @@
     │   ├── BudgetError       a release would cost more than the owner allowed
     │   ├── AlreadyLeft       a release went out before; to draw its noise anew would be another one
     │   └── LedgerError       a privacy ledger is missing, foreign, altered or rolled back
-    └── UnknownLabelError     an entity, relation or model name that is not there
+    ├── UnknownLabelError     an entity, relation or model name that is not there
+    ├── ExportError           vectors cannot be written in that format, or there
+    ├── TrackerError          a tracker refuses what is logged, or cannot be reached
+    └── MissingLibraryError   an optional library is asked for and not installed
 
 Anything else that escapes is a bug.
 """
@@ -18,8 +22,10 @@ Anything else that escapes is a bug.
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class FkgeError(Exception):
@@ -40,6 +46,10 @@ class GraphError(FkgeError):
 
 class SettingsError(FkgeError):
     """A setting is unknown or has a value that cannot work."""
+
+
+class DataError(FkgeError):
+    """An embedded federation cannot be built: something it is made from is missing, or the cache cannot be written."""
 
 
 class RunError(FkgeError):
@@ -75,6 +85,29 @@ class UnknownLabelError(FkgeError):
 
     def __init__(self, kind: str, label: str, known: Iterable[str]) -> None:
         super().__init__(f"no {kind} {label!r}{did_you_mean(label, known)}")
+
+
+class ExportError(FkgeError):
+    """Vectors cannot be written in that format, or there."""
+
+
+class TrackerError(FkgeError):
+    """A tracker refuses what is logged, or cannot be reached."""
+
+
+class MissingLibraryError(FkgeError):
+    """An optional library is asked for and not installed; says how to install it."""
+
+
+def need(module: str, extra: str, what: str) -> Any:
+    """The optional `module`, imported; without it, one sentence that says `what` needs it and which extra has it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        raise MissingLibraryError(
+            f"{what} needs {missing}, which is not installed. Run: pip install 'fkge[{extra}]'"
+        ) from None
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:

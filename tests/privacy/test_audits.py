@@ -156,14 +156,14 @@ def test_the_victim_is_who_was_asked_for(plain: Path, scratch: Path) -> None:
 # -- the command -----------------------------------------------------------------------------------
 
 
-def test_the_command_says_broken_and_exits_1(plain: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_broken_and_exits_24(plain: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["audit", str(plain), "--only", "non-interference", "--quick"]
     sound = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert sound.exit_code == 0, sound.output
     assert "holds" in sound.stdout
     leak(monkeypatch)
     found = CliRunner().invoke(app, [*words, "--json"])
-    assert found.exit_code == 1
+    assert found.exit_code == 24
     result = json.loads(found.stdout.strip().splitlines()[-1])
     assert result["broken"]
     assert result["sections"]["non-interference"]["verdict"] == BROKEN

@@ -128,7 +128,7 @@ def replayed(
 def test_five_dbpedias(engine: str, tmp_path: Path) -> None:
     """A fifth of every owner's triples confidential."""
     settings = FederationSettings.load(
-        Path(__file__).parents[2] / "recipes" / "federations" / "dbp5l.toml",
+        Path(__file__).parents[2] / "src" / "fkge" / "recipes" / "federations" / "dbp5l.toml",
         ("initial_epochs=0", "exchanges=3", "private.epochs=0", "train.dim=32", "train.negatives=16"),
     )
     federation = read_federation(DBP5L).keeping(0.2, seed=0)

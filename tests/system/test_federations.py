@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes" / "federations"
+RECIPES = Path(__file__).resolve().parents[2] / "src" / "fkge" / "recipes" / "federations"
 
 
 @pytest.mark.long
 def test_five_dbpedias_gain_from_each_other_and_nothing_from_mixed_up_rows(shared_data: Path, tmp_path: Path) -> None:
     command = [
-        sys.executable, "-m", "fkge.cli", "simulate", str(shared_data / "dbp5l"), "--out", str(tmp_path / "run"),
+        sys.executable, "-m", "fkge", "simulate", str(shared_data / "dbp5l"), "--out", str(tmp_path / "run"),
         "--config", str(RECIPES / "dbp5l.toml"), "--set", "initial_epochs=0", "--set", "exchanges=12",
         "--baselines", "control,permuted", "--json", "--quiet",
     ]  # fmt: skip

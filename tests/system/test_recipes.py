@@ -10,7 +10,7 @@ from fkge.graph import read_graph
 from fkge.runs import Run
 from fkge.settings import TrainSettings
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = Path(__file__).resolve().parents[2] / "src" / "fkge" / "recipes"
 
 
 @pytest.mark.long

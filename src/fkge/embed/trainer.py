@@ -28,9 +28,13 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise SettingsError(f"device: {name!r} is none; use cpu, cuda, cuda:0 … or auto") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"device: {name!r} is none; use cpu, cuda, cuda:0 … or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError(f"device: {name!r} asked for, but this machine has no CUDA GPU; use cpu or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SettingsError(f"device: {name!r} asked for, but this machine has {torch.cuda.device_count()}; use cuda")
     return device
 
 

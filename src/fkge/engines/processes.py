@@ -16,15 +16,18 @@ import json
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
+from fkge.embed import MODELS
 from fkge.engines.in_process import SECONDS_BETWEEN_CHECKPOINTS
 from fkge.engines.station import Note, Station
 from fkge.engines.tape import Tape
@@ -70,7 +73,8 @@ class Processes:
             worker = context.Process(
                 target=_main, args=(str(self._folders[name]), ends[name], theirs), name=f"fkge {name}", daemon=True
             )
-            worker.start()
+            with _no_script():
+                worker.start()
             # Only the two owners may hold the ends of their pipe, or nobody would notice when one of them dies.
             for end in (*ends[name].values(), theirs):
                 end.close()
@@ -482,6 +486,23 @@ class _Worker:
             self._command = command
             if command == "exit":
                 raise _Leave
+
+
+@contextlib.contextmanager
+def _no_script() -> Iterator[None]:
+    """Hide the program that is running from a process about to start, which would run it again from the top.
+
+    Python does that for the sake of what the program defines; an owner needs that only if its model is among it.
+    """
+    if not all(model.__module__.startswith("fkge.") for model in MODELS.values()):
+        yield
+        return
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
 
 
 def _lock(path: Path) -> IO[str]:

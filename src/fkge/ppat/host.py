@@ -123,7 +123,7 @@ class Teachers:
         logits = self.networks.logits(torch.cat([fake, real], dim=1))
         on_fake, on_real = logits.split(len(samples), dim=1)
         # One sum over all teachers; no teacher's parameters occur in another's term. Eq. 4 prints a sum over samples.
-        # A mean has the same minimiser and the step size of Eqs. 3 and 6; by the sum, the weights passed 1e20 in
+        # A mean has the same minimiser and the step size of Eqs. 3 and 7; by the sum, the weights passed 1e20 in
         # 400 steps.
         loss = (F.softplus(on_fake) + F.softplus(-on_real)).mean(dim=1).sum() / 2
         (gradient,) = torch.autograd.grad(loss, self.networks.parameters)
@@ -143,9 +143,9 @@ class Student:
         self.network = Discriminators(1, dim, settings.hidden, generator, dtype)
 
     def judge(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """dL_G/dG(X), Eq. 3, for these samples; and learn their noisy labels, Eq. 6.
+        """dL_G/dG(X), Eq. 3, for these samples; and learn their noisy labels, Eq. 7.
 
-        Both are taken at the same parameters, as in Algorithm 2. Eq. 6 prints the log-likelihood: its negative is
+        Both are taken at the same parameters, as in Algorithm 2. Eq. 7 prints the log-likelihood: its negative is
         minimised.
 
         Args:

@@ -1,0 +1,157 @@
+"""Tables as files: safetensors, NumPy, Parquet, word2vec's text; and pandas frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.embed import Tables
+from fkge.errors import ExportError, SettingsError, did_you_mean, need
+from fkge.graph import Graph
+from fkge.trace import Progress, sync_folder, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["entity", "relation"]
+Array = npt.NDArray[Any]
+
+PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
+_ROWS = 4096
+_LARGEST = 1 << 32
+
+
+def arrays(tables: Tables) -> dict[str, Array]:
+    """Every table of a model by name, (rows, width)."""
+    return {name: tables[name].numpy(force=True) for kind in PLURAL for name in tables.names(kind)}
+
+
+def frame_of(tables: Tables, graph: Graph, kind: Kind = "entity") -> pd.DataFrame:
+    """Vectors of entities or relations, (rows, width); labels are the index."""
+    pandas = need("pandas", "pandas", "a DataFrame")
+    labels = labels_of(graph, kind)
+    return pandas.DataFrame(tables[kind].numpy(force=True), index=pandas.Index(labels, name=kind))
+
+
+def labels_of(graph: Graph, kind: Kind) -> list[str]:
+    """Entities or relations, in the order of their rows."""
+    if kind not in PLURAL:
+        raise SettingsError(f"there are entity and relation vectors, not {kind!r}{did_you_mean(kind, PLURAL)}")
+    return list(graph.entities if kind == "entity" else graph.relations)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write to that takes `path`'s place once it is whole."""
+    if path.is_dir():
+        raise ExportError(f"{path}: is a folder; this format is one file, so name one")
+    temporary = path.with_name(path.name + ".part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as f:
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def folder_at(path: Path) -> Path:
+    """The folder `path`, made; or a sentence that a file is in its place."""
+    if path.exists() and not path.is_dir():
+        raise ExportError(f"{path}: is a file; this format is a folder of files, so name one")
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def labels_json(graph: Graph) -> dict[str, list[str]]:
+    return {plural: labels_of(graph, kind) for kind, plural in PLURAL.items()}
+
+
+def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, Any]) -> None:
+    from safetensors.numpy import save_file
+
+    metadata = {"fkge": json.dumps(about, sort_keys=True)}
+    with replacing(path) as temporary:
+        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, temporary, metadata)
+
+
+def write_safetensors(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    labels = json.dumps(labels_json(graph), ensure_ascii=False)
+    write_atomically(to.with_name(to.name + ".labels.json"), labels.encode())
+    save_arrays(arrays(tables), to, {"format": "fkge.vectors.1", "model": tables.model.name})
+
+
+def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    named: dict[str, Array] = {}
+    for kind, plural in PLURAL.items():
+        labels = labels_of(graph, kind)
+        longest = max(map(len, labels), default=0)
+        if 4 * longest * len(labels) > _LARGEST:
+            raise ExportError(
+                f"{plural}: the longest label has {longest:,} characters, and an array of labels gives each as many "
+                f"({4 * longest * len(labels) / 1e9:.0f} GB); export to safetensors or parquet instead"
+            )
+        named[plural] = np.array(labels, np.str_)
+        if named[plural].tolist() != labels:
+            raise ExportError(f"{plural}: a label ends in NUL, which an array drops; export to parquet instead")
+    with replacing(to) as temporary, temporary.open("wb") as f:
+        np.savez(f, **{**arrays(tables), **named})  # type: ignore[arg-type]
+
+
+def write_parquet(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    pa = need("pyarrow", "export", "Parquet")
+    parquet = need("pyarrow.parquet", "export", "Parquet")
+    folder = folder_at(to)
+    for kind in PLURAL:
+        labels = labels_of(graph, kind)
+        columns = {
+            "label": pa.array(labels, pa.string()),
+            "kind": pa.array([kind] * len(labels), pa.string()),
+        }
+        for name in tables.names(kind):
+            rows = tables[name].numpy(force=True)
+            flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+            columns["vector" if name == kind else name] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+        with replacing(folder / f"{kind}.parquet") as temporary:
+            parquet.write_table(pa.table(columns, metadata={"model": tables.model.name}), temporary)
+
+
+_UNSAFE = re.compile(r"[\s%]")
+
+
+def escape(label: str) -> str:
+    """`label` as one word of a word2vec file: white space and ``%`` become percent signs and digits, as in a URL.
+
+    gensim ends a word at the first space and a line at its last white space; labels without either stay as they are.
+    """
+    return _UNSAFE.sub(lambda found: quote(found[0], safe=""), label)
+
+
+def unescape(word: str) -> str:
+    """The label that `escape` made `word` of."""
+    return unquote(word, errors="strict")
+
+
+def write_word2vec(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    rows, labels = tables["entity"].numpy(force=True), labels_of(graph, "entity")
+    with (
+        progress.task(f"writing {to.name}", len(labels), "entities") as task,
+        replacing(to) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as f,
+    ):
+        f.write(f"{len(labels)} {rows.shape[1]}\n")
+        for start in range(0, len(labels), _ROWS):
+            part = rows[start : start + _ROWS].tolist()
+            for label, row in zip(labels[start : start + _ROWS], part, strict=True):
+                f.write(f"{escape(label)} {' '.join(f'{x:.9g}' for x in row)}\n")  # nine digits give every float32 back
+            task.advance(len(part))

@@ -1,0 +1,11 @@
+"""Reports: a run's findings as one page, and its figures as files.
+
+`fkge.report.figures` draws; the report, the files and the live page all show what it draws.
+"""
+
+from __future__ import annotations
+
+from fkge.report.files import write_report as write_report
+from fkge.report.theme import standalone as standalone
+
+__all__ = ["standalone", "write_report"]

@@ -1,0 +1,384 @@
+"""The figures: each one drawn here, once, as SVG text; shown in the report, as files, and on the live page.
+
+All of them take a run as it stands: one that has just begun, an arm without tests, an owner that died. `width` is that
+of the view box; text is 12 units high, so a figure of 360 is for a phone and one of 960 for a desk.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fkge.history import Course, History, Span, Stage, Test
+from fkge.report.among import learned as learned
+from fkge.report.among import network as network
+from fkge.report.numbers import between, plain, short, signed
+from fkge.report.svg import (
+    SMALL,
+    Drawing,
+    Sample,
+    Scale,
+    around,
+    fit,
+    legend,
+    notice,
+    ticks,
+    width_of,
+)
+from fkge.report.words import PARTS
+
+ARMS = ("federated", "control", "independent", "permuted", "random", "fede", "unified")
+__all__ = ["accuracy", "curve", "gains", "learned", "network", "spending", "timeline"]
+
+
+# -- validation over epochs ------------------------------------------------------------------------
+
+
+def accuracy(history: History, owner: str | None = None, *, width: int | None = None, two_tracks: bool = False) -> str:
+    """Validation MRR against epochs: federated, control and whatever else ran.
+
+    Marks stand on the federated line where a test after gifts was better, and where the owner went back.
+
+    Args:
+        owner: one panel, without a legend; None: all owners as small multiples, with one.
+        width: of the view box; by default one panel, or three side by side.
+        two_tracks: the federated line is the shared track's, tested on other facts than control's: no gain is told.
+    """
+    owners = _owners(history)
+    if owner is not None:
+        return str(_panel(history, owner, width or 340, two_tracks))
+    title = "Validation MRR over epochs, by owner"
+    if not owners:
+        return notice(width or 340, title, "no owner has begun yet")
+    columns = max(1, min(len(owners), (width or 1020) // 300))
+    width = width or columns * 340
+    samples = arms_legend(history)
+    each = (width - 16 * (columns - 1)) / columns
+    panels = [_panel(history, name, each, two_tracks) for name in owners]
+    scratch = Drawing(width, 0, "")
+    top = legend(scratch, samples, 0, 0, width) + 10
+    step = panels[0].height + 14
+    rows = -(-len(panels) // columns)
+    drawing = Drawing(width, top + rows * step - 14, title, "; ".join(panel.about for panel in panels))
+    legend(drawing, samples, 0, 0, width)
+    for i, panel in enumerate(panels):
+        drawing.place(panel, (i % columns) * (panel.width + 16), top + (i // columns) * step)
+    return str(drawing)
+
+
+def arms_legend(history: History) -> list[Sample]:
+    """What the lines and marks of `accuracy` mean, of those that are there."""
+    samples = [
+        Sample("stroke", f"line {arm}", arm)
+        for arm in _arms(history)
+        if any(_tests(history, arm, owner) for owner in _owners(history))
+    ]
+    tests = [test for owner in _owners(history) for test in _tests(history, "federated", owner)]
+    if any(test.improved and test.peers for test in tests):
+        samples.append(Sample("circle", "full", "better after gifts"))
+    if any(test.backtracked for test in tests):
+        samples.append(Sample("down", "back", "went back to its best"))
+    return samples
+
+
+def _panel(history: History, owner: str, width: float, two_tracks: bool) -> Drawing:
+    lines = {arm: tests for arm in _arms(history) if (tests := _tests(history, arm, owner))}
+    best = {arm: max(test.best for test in tests) for arm, tests in lines.items()}
+    about = (
+        f"{owner}: best " + ", ".join(f"{arm} {short(best[arm])}" for arm in lines) if lines else f"{owner}: no test"
+    )
+    drawing = Drawing(width, 210, f"{owner}: validation MRR over epochs", about)
+    left, right, top, bottom = 38.0, width - 10, 30.0, 172.0
+    told = ""
+    if "federated" in best:
+        compare = "control" in best and not two_tracks
+        gain = f" ({signed(best['federated'] - best['control'])} on control)" if compare else ""
+        told = f"best {short(best['federated'])}{gain}"
+    drawing.text(right, 14, told, "small quiet", "end")
+    drawing.text(0, 14, fit(owner, (right - width_of(told, SMALL)) / 1.15), "strong", tip=owner)
+    tests = [test for line in lines.values() for test in line]
+    low, high = around([test.score for test in tests]) if tests else (0.0, 1.0)
+    epochs = max([test.epoch for test in tests] + [stage.epochs for stage in history.stages.values()] + [1])
+    x, y = Scale(0, epochs, left, right), Scale(low, high, bottom, top)
+    drawing.y_axis(y, left, right, *_labelled(ticks(low, high, 4)))
+    marks = ticks(0, epochs, 5)
+    drawing.x_axis(x, bottom, bottom, marks, [f"{mark:,.0f}" for mark in marks])
+    drawing.text(right, 205, "epochs", "small quiet", "end")
+    drawing.text(left, 205, "validation MRR", "small quiet")
+    for arm in reversed(lines):  # the federated line last, on top
+        points = _thinned([(x(test.epoch), y(test.score)) for test in lines[arm]])
+        drawing.path(points, f"line {arm}", f"{arm}: best {short(best[arm])}")
+        if len(points) == 1:
+            drawing.mark("circle", *points[0], 2, "dot", f"{arm}: {short(lines[arm][0].score)}")
+    for test in lines.get("federated", ()):
+        _mark_test(drawing, x(test.epoch), y(test.score), test)
+    if not tests:
+        over = history.stages and all(stage.over for stage in history.stages.values())
+        words = "no tests on validation facts in this run" if over else "no test yet"
+        drawing.text((left + right) / 2, (top + bottom) / 2, words, "quiet", "middle")
+    return drawing
+
+
+def _mark_test(drawing: Drawing, x: float, y: float, test: Test) -> None:
+    when = f"epoch {test.epoch:,}: {short(test.score)}"
+    if test.backtracked:
+        drawing.mark("down", x, y, 4, "back", f"{when}; went back to {short(test.best)}")
+    elif test.improved and test.peers:
+        drawing.mark("circle", x, y, 3.5, "full", f"{when}; learned from {', '.join(test.peers)}")
+
+
+def curve(records: Iterable[Mapping[str, Any]], *, width: int = 560) -> str:
+    """A lone training: validation MRR against epochs, from the trace of `fkge train`."""
+    title = "Validation MRR over epochs"
+    found = [(r["epoch"], r["mrr"], bool(r.get("best"))) for r in records if r.get("event") == "validated"]
+    if not found:
+        return notice(width, title, "no validation yet")
+    best = max(mrr for _, mrr, _ in found)
+    drawing = Drawing(width, 240, title, f"best {short(best)} of {len(found)} validations")
+    low, high = around([mrr for _, mrr, _ in found])
+    x, y = Scale(0, max(epoch for epoch, _, _ in found) or 1, 40, width - 10), Scale(low, high, 200, 14)
+    drawing.y_axis(y, 40, width - 10, *_labelled(ticks(low, high)))
+    marks = ticks(0, x.high, 6)
+    drawing.x_axis(x, 200, 200, marks, [f"{mark:,.0f}" for mark in marks])
+    drawing.text(width - 10, 234, "epochs", "small quiet", "end")
+    drawing.text(40, 234, "validation MRR", "small quiet")
+    drawing.path(_thinned([(x(epoch), y(mrr)) for epoch, mrr, _ in found]), "line federated")
+    for epoch, mrr, better in found[-400:]:
+        if better:
+            drawing.mark("circle", x(epoch), y(mrr), 3, "full", f"epoch {epoch:,}: {short(mrr)}, the best so far")
+    return str(drawing)
+
+
+# -- what owners did, when -------------------------------------------------------------------------
+
+_KINDS = {
+    "train": ("Train", 14), "update": ("KGEmb-Update", 14), "translate": ("Translation (PPAT), as host", 5),
+    "private": ("Private track", 10), "score": ("Scoring", 6), "sleep": ("Sleep", 1.5),
+}  # fmt: skip
+_ROW = 34
+
+
+def timeline(history: History, arm: str = "federated", *, width: int = 960, clock: str = "seconds") -> str:
+    """What every owner did and when, a row each, as in the paper's Fig. 2. Sleep after the last work is left out.
+
+    Args:
+        clock: what the axis counts: ``"seconds"``, or whose seconds they are.
+    """
+    title = f"What each owner did, and when ({arm})"
+    stage = history.stages.get(arm)
+    if stage is None or not any(course.spans for course in stage.courses.values()):
+        return notice(width, title, f"nothing has happened in {arm} yet")
+    end = max(_last(stage, course) for course in stage.courses.values()) or 1.0
+    samples = _timeline_legend(stage)
+    left = 10 + min(width * 0.25, max(width_of(owner) for owner in stage.courses))
+    top = legend(Drawing(width, 0, ""), samples, 0, 0, width) + 8
+    bottom = top + _ROW * len(stage.courses)
+    drawing = Drawing(width, bottom + 38, title, _timeline_words(stage, end, clock))
+    legend(drawing, samples, 0, 0, width)
+    x = Scale(0, end, left, width - 12)
+    marks = ticks(0, end, 8 if width > 600 else 4)
+    drawing.x_axis(x, bottom, top, marks, [f"{mark:,g}" for mark in marks])
+    drawing.text(width - 12, bottom + 32, clock, "small quiet", "end")
+    for i, (owner, course) in enumerate(stage.courses.items()):
+        y = top + _ROW * i + 4
+        drawing.text(0, y + 13, fit(owner, left - 8), tip=f"{owner}: {course.state}")
+        _row(drawing, stage, course, x, y)
+    return str(drawing)
+
+
+def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> None:
+    """Work on the vectors in an upper lane, translations below it: they go on side by side."""
+    limit = _last(stage, course)
+    spans: dict[str, list[Span]] = {}
+    for span in course.spans:
+        spans.setdefault(span.kind, []).append(span)
+    for kind in sorted(spans, key="sleep train update private score translate".index):
+        word, height = _KINDS[kind]
+        middle = y + (22 if kind == "translate" else 9)
+        for start, stop, many, peers in _merged(spans[kind], stage.end, limit, x):
+            begin = min(x(start), x.end - 0.8)
+            who = f" with {', '.join(peers)}" if peers else ""
+            times = f"{many} × " if many > 1 else ""
+            drawing.rect(begin, middle - height / 2, max(0.8, x(stop) - begin), height, kind,
+                         f"{times}{word}{who}, {start:,.1f} to {stop:,.1f}")  # fmt: skip
+    seen = -10.0
+    for test in course.tests:
+        if test.backtracked and x(test.time) - seen > 7:
+            seen = x(test.time)
+            tip = f"Backtrack at {test.time:,.1f}: {short(test.score)} was no better than {short(test.best)}"
+            drawing.mark("down", seen, y + 1, 4, "back", tip)
+    if course.state == "dead":
+        drawing.mark("cross", min(x(limit) + 6, drawing.width - 5), y + 9, 5, "dead", f"died: {course.why}")
+
+
+def _merged(
+    spans: Sequence[Span], now: float, limit: float, x: Scale
+) -> list[tuple[float, float, int, tuple[str, ...]]]:
+    """Spans of one kind as (start, end, how many, with whom); those that no pixel lies between become one."""
+    found: list[tuple[float, float, int, tuple[str, ...]]] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        start, stop = span.start, min(limit, now if span.end is None else span.end)
+        if stop < start:
+            continue
+        if (
+            found
+            and x(start) - x(found[-1][1]) < 0.7
+            and (x(stop) - x(start) < 1 or x(found[-1][1]) - x(found[-1][0]) < 1)
+        ):
+            before = found[-1]
+            found[-1] = (before[0], max(before[1], stop), before[2] + 1, ())
+        else:
+            found.append((start, stop, 1, span.peers))
+    return found
+
+
+def _last(stage: Stage, course: Course) -> float:
+    """When an owner's last work ended, or now. What takes no time, as on an engine's own clock, does not count."""
+    ends = [stage.end if span.end is None else span.end for span in course.spans
+            if span.kind != "sleep" and (span.end is None or span.end > span.start)]  # fmt: skip
+    return max(ends + [test.time for test in course.tests], default=0.0)
+
+
+def _timeline_legend(stage: Stage) -> list[Sample]:
+    kinds = {span.kind for course in stage.courses.values() for span in course.spans}
+    samples = [Sample("rect", kind, word, height) for kind, (word, height) in _KINDS.items() if kind in kinds]
+    if any(course.backtracked for course in stage.courses.values()):
+        samples.append(Sample("down", "back", "Backtrack"))
+    if any(course.state == "dead" for course in stage.courses.values()):
+        samples.append(Sample("cross", "dead", "died"))
+    return samples
+
+
+def _timeline_words(stage: Stage, end: float, clock: str) -> str:
+    told = []
+    for owner, course in stage.courses.items():
+        sums: dict[str, int] = {}
+        for span in course.spans:
+            sums[span.kind] = sums.get(span.kind, 0) + 1
+        told.append(f"{owner}: " + ", ".join(f"{many} × {kind}" for kind, many in sums.items()))
+    return f"{end:,.1f} {clock} in all. " + "; ".join(told)
+
+
+# -- gains -----------------------------------------------------------------------------------------
+
+
+def gains(result: Mapping[str, Any], part: str | None = None, *, over: str = "control", width: int = 360) -> str:
+    """A forest plot: each owner's gain in MRR with its 95% interval; filled where the interval leaves zero out.
+
+    Args:
+        result: of a simulation.
+        part: strict, chained or held; None: all that are there, one below the other.
+        over: the arm it is a gain over.
+    """
+    title = f"Gain in test MRR over {over}, with 95% intervals"
+    parts = [p for p in ([part] if part else PARTS) if _compared(result, p, over)]
+    if not parts:
+        return notice(width, title, f"nothing to compare with {over} yet")
+    forests = [_forest(_compared(result, p, over), p, over, width) for p in parts]
+    if part is not None:
+        return str(forests[0])
+    height = sum(forest.height for forest in forests) + 16 * (len(forests) - 1)
+    drawing = Drawing(width, height, title, ". ".join(forest.about for forest in forests))
+    y = 0.0
+    for forest in forests:
+        drawing.place(forest, 0, y)
+        y += forest.height + 16
+    return str(drawing)
+
+
+def _compared(result: Mapping[str, Any], part: str, over: str) -> dict[str, Mapping[str, float]]:
+    """By owner, the comparison of MRR on one part of the test facts."""
+    found = {
+        owner: told.get("versus", {}).get(over, {}).get(part, {}).get("mrr") for owner, told in result["owners"].items()
+    }
+    return {owner: versus for owner, versus in found.items() if versus}
+
+
+def _forest(rows: Mapping[str, Mapping[str, float]], part: str, over: str, width: float) -> Drawing:
+    texts = {o: f"{signed(v['difference'])} ({between(v['low'], v['high'])})" for o, v in rows.items()}
+    right = width - 18 - max(width_of(text, SMALL) for text in texts.values())
+    left = 8 + min(width * 0.22, max(width_of(owner) for owner in rows))
+    words = "; ".join(f"{owner} {text}" for owner, text in texts.items())
+    bottom = 26.0 + 26 * len(rows)
+    drawing = Drawing(width, bottom + 36, f"Gain over {over} on {PARTS[part]}", f"{PARTS[part]}: {words}")
+    drawing.text(0, 12, part, "strong")
+    begin = 8 + 1.1 * width_of(part)
+    drawing.text(begin, 12, fit(PARTS[part], width - begin, SMALL), "small quiet")
+    bounds = [0.0] + [bound for v in rows.values() for bound in (v["low"], v["high"])]
+    low, high = around(bounds, 0.06)
+    x = Scale(low, high, left, right)
+    drawing.x_axis(x, bottom, 24, *_labelled(ticks(low, high, 4), signs=True))
+    drawing.text(left, bottom + 31, f"gain in MRR over {over}", "small quiet")
+    drawing.line(x(0), 24, x(0), bottom, "zero")
+    for i, (owner, v) in enumerate(rows.items()):
+        y = 26 + 26 * i + 13
+        sure = v["low"] > 0 or v["high"] < 0
+        worse = " worse" if v["high"] < 0 else ""
+        tip = f"{owner}: {texts[owner]}; {'significant' if sure else 'may be chance'}"
+        drawing.text(0, y + 4, fit(owner, left - 6), tip=owner)
+        drawing.line(x(v["low"]), y, x(v["high"]), y, "whisker" + worse, tip)
+        drawing.mark("square", x(v["difference"]), y, 5, (worse.strip() or "full") if sure else "hollow", tip)
+        drawing.text(width, y + 4, texts[owner], "small" + ("" if sure else " quiet"), "end")
+    return drawing
+
+
+# -- privacy ---------------------------------------------------------------------------------------
+
+
+def spending(history: History, budget: float | None = None, *, arm: str = "federated", width: int = 360) -> str:
+    """ε that each owner has spent, beside what it may spend (None: no limit was set)."""
+    title = "ε spent, by owner"
+    stage = history.stages.get(arm)
+    spent = {o: c.spent for o, c in stage.courses.items() if c.spent is not None} if stage else {}
+    if not spent:
+        return notice(width, title, "nothing was paid for: no ε has a meaning here, or nothing was sent yet")
+    of = f"of {plain(budget)}" if budget is not None else "without a limit"
+    words = "; ".join(f"{owner} {plain(value)} {of}" for owner, value in spent.items())
+    texts = {owner: f"{plain(value)} {of}" for owner, value in spent.items()}
+    left = 8 + min(width * 0.25, max(width_of(owner) for owner in spent))
+    right = width - 10 - max(width_of(text, SMALL) for text in texts.values())
+    drawing = Drawing(width, 26 * len(spent) + 6, title, words)
+    x = Scale(0, budget or max(spent.values()) or 1.0, left, right)
+    for i, (owner, value) in enumerate(spent.items()):
+        y = 26 * i + 4
+        drawing.text(0, y + 13, fit(owner, left - 6), tip=owner)
+        if budget is not None:
+            drawing.rect(left, y + 2, right - left, 14, "track", f"budget {plain(budget)}")
+        drawing.rect(left, y + 4, max(1.0, x(value) - left), 10, "update", f"{owner}: ε = {plain(value)} {of}")
+        drawing.text(width, y + 13, texts[owner], "small", "end")
+    return str(drawing)
+
+
+# -- what is there ---------------------------------------------------------------------------------
+
+
+def _owners(history: History) -> list[str]:
+    return list(dict.fromkeys(owner for stage in history.stages.values() for owner in stage.courses))
+
+
+def _arms(history: History) -> list[str]:
+    """Arms of a history, the federated one first."""
+    return [arm for arm in ARMS if arm in history.stages] + [arm for arm in history.stages if arm not in ARMS]
+
+
+def _tests(history: History, arm: str, owner: str) -> list[Test]:
+    stage = history.stages.get(arm)
+    return stage.courses[owner].tests if stage is not None and owner in stage.courses else []
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points without those that lie less than half a unit to the right of the last one kept."""
+    found: list[tuple[float, float]] = []
+    for i, point in enumerate(points):
+        if not found or point[0] - found[-1][0] >= 0.5 or i == len(points) - 1:
+            found.append(point)
+    return found
+
+
+def _labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[float], list[str]]:
+    """Ticks with labels of as many places as tell them apart."""
+    step = min((b - a for a, b in itertools.pairwise(values)), default=0.1)
+    places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
+    labels = [short(value, places) if value else "0" for value in values]
+    return values, [f"+{label}" if signs and value > 0 else label for value, label in zip(values, labels, strict=True)]

@@ -1,0 +1,216 @@
+"""A very small drawing kit: plain SVG text, no library.
+
+Coordinates are units of the view box, 12 of which are a line of text. A figure has a title, a description and, on its
+marks, titles that browsers show as tooltips; `fkge.report.theme` says what its classes look like.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+TEXT, SMALL = 12, 11
+"""Sizes of text, as in the style sheet."""
+
+Shape = Literal["circle", "square", "diamond", "down", "cross", "line"]
+Anchor = Literal["start", "middle", "end"]
+
+_SHAPES: Mapping[str, Sequence[tuple[str, float, float]]] = {
+    "square": (("M", -0.9, -0.9), ("L", 0.9, -0.9), ("L", 0.9, 0.9), ("L", -0.9, 0.9)),
+    "diamond": (("M", 0, -1.25), ("L", 1.25, 0), ("L", 0, 1.25), ("L", -1.25, 0)),
+    "down": (("M", -1.1, -0.8), ("L", 1.1, -0.8), ("L", 0, 1.1)),
+    "cross": (("M", -0.9, -0.9), ("L", 0.9, 0.9), ("M", 0.9, -0.9), ("L", -0.9, 0.9)),
+    "line": (("M", -1, 0), ("L", 1, 0)),
+}
+
+_EMS = {
+    c: em
+    for chars, em in (("iljI.,:;'|! ", 0.34), ("()[]tfr-/·", 0.42), ("ABCDEFGHJKLNOPQRSTUVXYZ", 0.74),
+                      ("mwMW%@+−…→↓=<>~", 0.97))
+    for c in chars
+}  # fmt: skip
+"""How wide characters are, in ems; others are 0.64, or 1 in East Asia."""
+
+_ESCAPES = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+    | {chr(c): "\N{REPLACEMENT CHARACTER}" for c in (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+       if chr(c) not in "\t\n\r"}
+)  # fmt: skip
+
+
+def escape(text: str) -> str:
+    """`text` as XML and HTML have it, inside and outside of attributes; what XML cannot hold becomes �."""
+    return text.translate(_ESCAPES)
+
+
+def width_of(text: str, size: float = TEXT) -> float:
+    """About how wide `text` is, in any usual font, rather too much than too little."""
+    return size * sum(_EMS.get(c) or (1.0 if unicodedata.east_asian_width(c) in "WFA" else 0.64) for c in text)
+
+
+def fit(text: str, room: float, size: float = TEXT) -> str:
+    """`text`, cut short with an ellipsis where it would be wider than `room`."""
+    if width_of(text, size) <= room:
+        return text
+    while text and width_of(text + "…", size) > room:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def n(value: float) -> str:
+    """A coordinate, to a tenth."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values in [low, high] to places between start and end; what lies outside is put at the end it is beyond."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        part = (value - self.low) / span if span > 0 else 0.0
+        return self.start + (self.end - self.start) * min(1.0, max(0.0, part))
+
+
+def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
+    """Round values within [low, high]: multiples of 1, 2 or 5 times a power of ten, at least one."""
+    span = high - low
+    if not (math.isfinite(span) and span > 0):
+        return [low]
+    step = 10.0 ** math.floor(math.log10(span / at_most))
+    for factor in (1, 2, 5, 10, 20):
+        first, last = math.ceil(low / (step * factor) - 1e-9), math.floor(high / (step * factor) + 1e-9)
+        if last - first + 1 <= at_most:
+            break
+    found = [round(i * step * factor, 12) for i in range(first, last + 1)]
+    return found or [low]
+
+
+def around(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
+    """A range that holds all `values`, with some air."""
+    low, high = min(values), max(values)
+    air = (high - low) * margin or abs(high) * margin or 0.01
+    return low - air, high + air
+
+
+class Drawing:
+    """A figure in the making."""
+
+    def __init__(self, width: float, height: float, title: str, about: str = "") -> None:
+        self.width, self.height = width, height
+        self.title, self.about = title, about
+        self._parts: list[str] = []
+
+    def __str__(self) -> str:
+        label, about = escape(self.title), escape(self.about)
+        return (
+            f'<svg class="fig" role="img" aria-label="{label}" viewBox="0 0 {n(self.width)} {n(self.height)}">'
+            f"<title>{label}</title><desc>{about}</desc>{''.join(self._parts)}</svg>"
+        )
+
+    def place(self, other: Drawing, x: float, y: float) -> None:
+        """Put another drawing here, with its title."""
+        body = "".join(other._parts)
+        self._parts.append(f'<g transform="translate({n(x)},{n(y)})">{body}</g>')
+
+    def _add(self, opening: str, tip: str) -> None:
+        """An element: what stands in its tag, and its tooltip."""
+        name = opening.partition(" ")[0]
+        self._parts.append(f"<{opening}><title>{escape(tip)}</title></{name}>" if tip else f"<{opening}/>")
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, role: str, tip: str = "", corner: float = 0
+    ) -> None:
+        rx = f' rx="{n(corner)}"' if corner else ""
+        self._add(f'rect class="{role}" x="{n(x)}" y="{n(y)}" width="{n(width)}" height="{n(height)}"{rx}', tip)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, role: str, tip: str = "", width: float = 0) -> None:
+        thick = f' stroke-width="{n(width)}"' if width else ""
+        self._add(f'line class="{role}" x1="{n(x1)}" y1="{n(y1)}" x2="{n(x2)}" y2="{n(y2)}"{thick}', tip)
+
+    def path(self, points: Iterable[tuple[float, float]], role: str, tip: str = "") -> None:
+        """Straight lines from point to point."""
+        d = "L".join(f"{n(x)},{n(y)}" for x, y in points)
+        if d:
+            self._add(f'path class="{role}" d="M{d}"', tip)
+
+    def text(self, x: float, y: float, text: str, role: str = "", anchor: Anchor = "start", turn: float = 0,
+             tip: str = "") -> None:  # fmt: skip
+        """A line of text whose baseline begins (or ends, or has its middle) at (x, y)."""
+        more = f' class="{role}"' if role else ""
+        more += f' text-anchor="{anchor}"' if anchor != "start" else ""
+        more += f' transform="rotate({n(turn)} {n(x)} {n(y)})"' if turn else ""
+        inside = f"<title>{escape(tip)}</title>" if tip else ""
+        self._parts.append(f'<text x="{n(x)}" y="{n(y)}"{more}>{inside}{escape(text)}</text>')
+
+    def mark(self, shape: Shape, x: float, y: float, r: float, role: str, tip: str = "") -> None:
+        """A shape about (x, y) that is about 2 r wide."""
+        if shape == "circle":
+            self._add(f'circle class="{role}" cx="{n(x)}" cy="{n(y)}" r="{n(r)}"', tip)
+            return
+        d = "".join(f"{pen}{n(x + r * dx)},{n(y + r * dy)}" for pen, dx, dy in _SHAPES[shape])
+        self._add(f'path class="{role}" d="{d}{"" if shape in ("cross", "line") else "Z"}"', tip)
+
+    def x_axis(self, scale: Scale, y: float, top: float, values: Sequence[float], labels: Sequence[str]) -> None:
+        """A line at `y`, grid lines up to `top`, and labels below that do not touch each other."""
+        end = -math.inf
+        for value, label in zip(values, labels, strict=True):
+            x, half = scale(value), width_of(label, SMALL) / 2
+            self.line(x, top, x, y, "grid")
+            at = min(max(x, half), self.width - half)
+            if at - half > end + 4:
+                self.text(at, y + 15, label, "small quiet", "middle")
+                end = at + half
+        self.line(scale.start, y, scale.end, y, "axis")
+
+    def y_axis(self, scale: Scale, left: float, right: float, values: Sequence[float], labels: Sequence[str]) -> None:
+        """Grid lines from `left` to `right`, labels to the left of them."""
+        for value, label in zip(values, labels, strict=True):
+            y = scale(value)
+            self.line(left, y, right, y, "grid")
+            self.text(left - 5, y + 4, label, "small quiet", "end")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An entry of a legend: what it looks like, and what that means. `shape` "rect" is a bar `height` units high."""
+
+    shape: Shape | Literal["rect", "stroke"]
+    role: str
+    label: str
+    height: float = 10
+
+
+def legend(drawing: Drawing, samples: Sequence[Sample], x: float, y: float, right: float) -> float:
+    """Draw a legend from (x, y) to `right`, in as many lines as it takes; the height of it. Draws nothing if empty."""
+    at, line = x, y
+    for sample in samples:
+        label = fit(sample.label, right - x - 32, SMALL)
+        wide = 24 + width_of(label, SMALL) + 14
+        if at > x and at + wide - 14 > right:
+            at, line = x, line + 18
+        if sample.shape == "rect":
+            drawing.rect(at, line + 8 - sample.height / 2, 18, sample.height, sample.role)
+        elif sample.shape == "stroke":
+            drawing.line(at, line + 8, at + 18, line + 8, sample.role)
+        else:
+            drawing.mark(sample.shape, at + 9, line + 8, 4.5, sample.role)
+        drawing.text(at + 24, line + 12, label, "small")
+        at += wide
+    return line + 18 - y if samples else 0.0
+
+
+def notice(width: float, title: str, text: str) -> str:
+    """A figure that has nothing to show yet, and says so."""
+    drawing = Drawing(width, 60, title, text)
+    drawing.rect(0.5, 0.5, width - 1, 59, "track", corner=6)
+    drawing.text(width / 2, 34, fit(text, width - 16), "quiet", "middle")
+    return str(drawing)
