@@ -6,8 +6,8 @@
     python -m benchmarks.federations runs/s0 runs/s1 runs/s2
 
 A cell is the mean over owners, then over seeds. A gain is federated less another arm, seed by seed, with the 95%
-interval of Student's t over seeds. An owner loses, or gains, significantly in a seed if the 95% interval of the paired
-bootstrap over its test triples says so.
+interval of Student's t over seeds. An owner's gain has the 95% interval of the paired bootstrap over its test triples,
+of each the mean over seeds; it loses, or gains, significantly in a seed if that seed's own interval says so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fkge.evaluate import mean_interval
+from fkge.evaluate import mean_interval, paired_bootstrap
 from fkge.federation import PARTS, Home, load_ranks
 from fkge.simulations import ARMS
 
@@ -46,7 +47,7 @@ def main() -> None:
             if arm != "federated":
                 print(f"| *federated less {arm}* | " + " | ".join(_gain(results, arm, part, m) for m in METRICS) + " |")
         print()
-        _owners(results, options.against, part)
+        _owners(options.runs, results, options.against, part)
     if all("chained" in result["mean"]["federated"] for result in results):
         _as_filed(options.runs, results, arms)
     print("seconds, all arms:", ", ".join(f"{result['seconds']:.0f}" for result in results))
@@ -60,17 +61,31 @@ def _gain(results: list[dict[str, Any]], arm: str, part: str, metric: str) -> st
     return f"{interval.mean:+.4f} ({interval.low:+.4f} … {interval.high:+.4f})"
 
 
-def _owners(results: list[dict[str, Any]], against: str, part: str) -> None:
-    print(f"| owner | {against} MRR | federated MRR | seeds better / worse, significantly |\n|---|---|---|---|")
+def _owners(runs: list[Path], results: list[dict[str, Any]], against: str, part: str) -> None:
+    print(f"| owner | facts | {against} MRR | federated MRR | gain, 95% | seeds better / worse, significantly |")
+    print("|---|---|---|---|---|---|")
     for name in results[0]["owners"]:
         owners = [result["owners"][name] for result in results]
         if any(part not in o["arms"]["federated"]["test"] for o in owners):
             continue
-        scores = [np.mean([o["arms"][arm]["test"][part]["mrr"] for o in owners]) for arm in (against, "federated")]
+        theirs, ours = (_over_seeds(runs, name, arm, part) for arm in (against, "federated"))
+        gain = paired_bootstrap(theirs, ours, metric="mrr")
         found = [o["versus"][against][part]["mrr"] for o in owners]
         better, worse = sum(f["low"] > 0 for f in found), sum(f["high"] < 0 for f in found)
-        print(f"| {name} | {scores[0]:.4f} | {scores[1]:.4f} | {better} / {worse} of {len(found)} |")
+        print(
+            f"| {name} | {len(ours):,} | {np.mean(1 / theirs):.3f} | {np.mean(1 / ours):.3f} | "
+            f"{gain.difference:+.3f} ({gain.low:+.3f} … {gain.high:+.3f}) | {better} / {worse} of {len(found)} |"
+        )
     print()
+
+
+def _over_seeds(runs: list[Path], owner: str, arm: str, part: str) -> npt.NDArray[np.float64]:
+    """Of each test triple the harmonic mean of its ranks over seeds, (n, 2): its MRR is the mean of theirs."""
+    found = []
+    for run in runs:
+        ranks, parts = load_ranks(Home.open(run / "owners" / owner).arm_folder(arm) / "ranks.safetensors")
+        found.append(1 / ranks[parts[part]].realistic)
+    return 1 / np.mean(found, axis=0)
 
 
 def _as_filed(runs: list[Path], results: list[dict[str, Any]], arms: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Progress for scripts and notebooks, and a Ctrl-C that loses nothing.
+"""Progress for commands, scripts and notebooks, and a Ctrl-C that loses nothing.
 
 On a terminal, bars; in a notebook, one line that changes in place, and needs no widgets; elsewhere, a line for what is
 worth one in a log.
@@ -22,8 +22,12 @@ _WIDTH = 24
 
 
 @contextmanager
-def bars(shown: bool = True) -> Iterator[Progress]:
-    """Where work reports how far it is, as long as the context lasts; to nobody if not `shown`."""
+def bars(shown: bool = True, console: Any = None) -> Iterator[Progress]:
+    """Where work reports how far it is, as long as the context lasts; to nobody if not `shown`.
+
+    Args:
+        console: rich's, if something else is said there too; by default one of its own on standard error.
+    """
     if not shown:
         yield SILENT
         return
@@ -33,7 +37,7 @@ def bars(shown: bool = True) -> Iterator[Progress]:
         return
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = console or Console(stderr=True)
     if console.is_terminal:
         with _on_terminal(console) as drawn:
             yield _Bars(drawn)
@@ -47,6 +51,8 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
 
     Yields a function that says whether a stop was asked for. Only the main thread can hear; in others nobody asks.
     """
+    # Whoever is interrupted may hold the very lock that drawing needs, so another thread says it.
+    told = threading.Thread(target=say, args=("stopping at the next safe place (once more: at once) …",), daemon=True)
     asked = False
 
     def ask(number: int, frame: object) -> None:
@@ -54,7 +60,7 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
         if asked:
             raise KeyboardInterrupt
         asked = True
-        say("stopping at the next safe place (once more: at once) …")
+        told.start()
 
     hears = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)} if hears else {}
@@ -63,6 +69,8 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if asked:
+            told.join()
 
 
 def _figures(shown: dict[str, float | str]) -> str:
@@ -73,13 +81,28 @@ def _figures(shown: dict[str, float | str]) -> str:
 
 
 def _on_terminal(console: Any) -> Any:
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Drawn
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(_speed(task.finished_speed or task.speed, task.fields["unit"]), style="cyan")
 
     return Drawn(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(),
-        TextColumn("eta"), TimeRemainingColumn(), TextColumn("{task.fields[shown]}"), console=console, transient=True,
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), Speed(),
+        TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn(), TextColumn("{task.fields[shown]}"),
+        console=console, transient=True,
     )  # fmt: skip
+
+
+def _speed(speed: float | None, unit: str) -> str:
+    if not speed:
+        return ""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if speed >= size:
+            return f"{speed / size:.1f}{letter} {unit}/s"
+    return f"{speed:.1f} {unit}/s"
 
 
 class _Bars:
@@ -88,7 +111,7 @@ class _Bars:
 
     @contextmanager
     def task(self, name: str, total: int | None, unit: str = "") -> Iterator[Task]:
-        key = self.drawn.add_task(name, total=total, shown="")
+        key = self.drawn.add_task(name, total=total, unit=unit, shown="")
         try:
             yield _Bar(self.drawn, key)
         finally:

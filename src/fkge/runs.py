@@ -65,7 +65,9 @@ class Run:
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder}: is there already. Continue it with --resume, or choose another --out.")
+            way_out = f"Go on with it: fkge train --resume --out {folder}, or choose another --out."
+            whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
+            raise RunError(f"{folder}: is there already. {way_out if whole else 'Choose another --out.'}")
 
     @classmethod
     def open(cls, folder: Path) -> Run:

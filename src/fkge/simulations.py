@@ -55,6 +55,7 @@ ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "un
 CENTRAL = ("fede", "unified")
 COMPARED = ("mrr", "hits@10")
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -197,11 +198,29 @@ class Simulation:
     def _alone(self) -> Iterator[None]:
         """Hold the folder, so that nobody else runs it at the same time; a process that dies lets it go."""
         with (self.folder / "lock").open("w") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"{self.folder}: is being run by another process; wait for it, or stop it") from None
+            for glances_left in reversed(range(10)):  # whoever looks whether it is held holds it for a moment
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not glances_left:
+                        raise RunError(
+                            f"{self.folder}: is being run by another process; wait for it, or stop it"
+                        ) from None
+                    time.sleep(0.02)
             yield
+
+    @staticmethod
+    def is_running(folder: Path) -> bool:
+        """Whether a process works on the simulation in `folder` at this moment."""
+        try:
+            with (folder / "lock").open("rb") as looked_at:
+                fcntl.flock(looked_at, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     def _run(self, progress: Progress, stop: Callable[[], bool] | None, watch: Watch) -> dict[str, Any] | None:
         homes = self.homes
@@ -310,7 +329,7 @@ class Simulation:
             theirs, _ = load_ranks(home.arm_folder(arm) / "ranks.safetensors")
             out[arm] = {}
             for part, mask in parts.items():
-                if mask.any():
+                if mask.sum() > 1:  # one triple has no interval
                     found = {
                         m: paired_bootstrap(theirs[mask].realistic, ours[mask].realistic, metric=m) for m in COMPARED
                     }
@@ -336,6 +355,7 @@ class _Drawn:
         self._epochs: dict[tuple[str, str], int] = {}
         self._scores: dict[str, float] = {}
         self._said = time.monotonic()
+        self._traced: dict[str, float] = {}
 
     @contextmanager
     def drawing(self, progress: Progress, name: str, epochs: int) -> Iterator[None]:
@@ -346,8 +366,16 @@ class _Drawn:
             yield
         self._task = None
 
+    def _is_due(self, owner: str) -> bool:
+        """Whether the trace is to hear again how far an owner is: each epoch would be too much of it."""
+        now = time.monotonic()
+        if now - self._traced.get(owner, -SECONDS_BETWEEN_EPOCHS) < SECONDS_BETWEEN_EPOCHS:
+            return False
+        self._traced[owner] = now
+        return True
+
     def note(self, event: str, **fields: Any) -> None:
-        if event != "progress":
+        if event != "progress" or self._is_due(fields["owner"]):
             self._trace.write(event, **fields)
         self._watch({"event": event, **fields})
         if event == "died":

@@ -19,7 +19,7 @@ FAST = ["--set", "dim=16", "--set", "batch=32", "--set", "negatives=8", "--set",
 
 def fkge(*words: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "fkge.cli", *map(str, words)], cwd=cwd, text=True, capture_output=True, timeout=300,
+        [sys.executable, "-m", "fkge", *map(str, words)], cwd=cwd, text=True, capture_output=True, timeout=300,
         env={**os.environ, "COLUMNS": "200"}, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
@@ -92,36 +92,13 @@ def test_same_seed_same_bits(data: Path, tmp_path: Path) -> None:
     assert a != c
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["train", "nowhere", "--out", "x"], "nowhere"),
-        (["train", "ring", "--out", "x", "--set", "dims=3"], "did you mean dim"),
-        (["train", "ring", "--out", "x", "--model", "TranseE"], "did you mean TransE"),
-        (["train", "ring", "--out", "ring"], "choose another --out"),
-        (["train", "--out", "x"], "which graph"),
-        (["train", "ring", "--out", "x", "--device", "cuda:99"], "cuda:99"),
-        (["train", "--resume", "--out", "x"], "no run folder"),
-        (["evaluate", "ring"], "no run folder"),
-        (["predict", "ring", "--head", "a"], "no run folder"),
-    ],
-)
-def test_mistakes_get_one_line_and_exit_code_1(words: list[str], expected: str, data: Path, tmp_path: Path) -> None:
-    done = fkge(*words, cwd=tmp_path, code=1)
-    assert expected in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (tmp_path / "x").exists()
-
-
-def test_questions_about_nobody(data: Path, tmp_path: Path) -> None:
-    fkge("train", data, "--out", "run", *FAST, "--set", "epochs=1", cwd=tmp_path)
-    assert "did you mean place03" in fkge("neighbors", "run", "plce03", cwd=tmp_path, code=1).stderr
-    assert "needs two of" in fkge("predict", "run", "--head", "place03", cwd=tmp_path, code=1).stderr
-    assert (
-        "was started with dim = 16, not 8"
-        in fkge("train", "--resume", "--out", "run", "--set", "dim=8", cwd=tmp_path, code=1).stderr
-    )
+def test_a_finished_run_is_shown_and_not_run_again(data: Path, tmp_path: Path) -> None:
+    first = last_json(fkge("train", data, "--out", "run", *FAST, "--set", "epochs=2", "--json", cwd=tmp_path))
+    before = {file: file.read_bytes() for file in (tmp_path / "run").iterdir()}
+    again = fkge("train", "--resume", "--out", "run", "--json", cwd=tmp_path)
+    assert last_json(again) == first
+    assert "run: is finished; this is what it found" in again.stderr
+    assert {file: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
 
 LONG = [*FAST, "--set", "epochs=4000", "--set", "validate_every=400", "--set", "patience=0"]
@@ -129,7 +106,7 @@ LONG = [*FAST, "--set", "epochs=4000", "--set", "validate_every=400", "--set", "
 
 def start(data: Path, out: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "fkge.cli", "train", *words, "--out", str(out)], cwd=data.parent, text=True,
+        [sys.executable, "-m", "fkge", "train", *words, "--out", str(out)], cwd=data.parent, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ def words(**changes: object) -> list[str]:
 
 
 def command(*said: object) -> list[str]:
-    return [sys.executable, "-m", "fkge.cli", "simulate", *map(str, said)]
+    return [sys.executable, "-m", "fkge", "simulate", *map(str, said)]
 
 
 def simulate(*said: object, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -95,38 +95,43 @@ def test_one_object_or_tables(here: Path) -> None:
     assert "circle: facts that a partner holds" in tables.stdout
     assert "gain over control, 95%" in tables.stdout
     assert all(word in tables.stdout for word in (*OWNERS, *arms, "mean"))
-    said = simulate("circle.toml", "--out", "run", cwd=here, code=1).stderr
+    said = simulate("circle.toml", "--out", "run", cwd=here, code=13).stderr
     assert "run: is there already. Go on with it: fkge simulate --resume run" in said
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "expected", "code"),
     [
-        (["circle.toml", "--baselines", "contrl"], "there is no arm 'contrl'; did you mean control"),
-        (["circle.toml", "--engine", "in-proces"], "there is no engine 'in-proces'; did you mean in-process"),
-        (["circle.toml", "--translate", "ppta"], "'frame', 'procrustes', 'ppat' or 'ppat+refine' (got 'ppta')"),
-        (["circle.toml", "--set", "train.dims=3"], "did you mean dim"),
-        (["circle.toml", "--set", "train.model=TranseE"], "did you mean TransE"),
-        (["circle.toml", "--ratio", "0"], "ratio: Input should be greater than 0"),
-        ([], "which federation?"),
-        (["--resume", "nowhere"], "nowhere: holds no simulation"),
-        (["circle.toml", "--resume", "run"], "leave FEDERATION and settings out"),
-        (["--resume", "run", "--set", "exchanges=3"], "leave FEDERATION and settings out"),
-        (["--resume", "run", "--seed", "1"], "leave FEDERATION and settings out"),
-        (["--resume", "run", "--baselines", "fede"], "leave FEDERATION and settings out"),
-        (["--resume", "run", "--engine", "in-process"], "leave FEDERATION and settings out"),
-        (["circle.toml", "--set", "train.epochs=9"], "train.epochs is for `fkge train`; in a federation say"),
-        (["triangle.toml"], "triangle.toml: no such file"),
+        (["circle.toml", "--baselines", "contrl"], "there is no arm 'contrl'; did you mean control", 12),
+        (["circle.toml", "--engine", "in-proces"], "there is no engine 'in-proces'; did you mean in-process", 12),
+        (["circle.toml", "--translate", "ppta"], "'frame', 'procrustes', 'ppat' or 'ppat+refine' (got 'ppta')", 12),
+        (["circle.toml", "--set", "train.dims=3"], "did you mean dim", 12),
+        (["circle.toml", "--set", "train.model=TranseE"], "did you mean TransE", 14),
+        (["circle.toml", "--ratio", "0"], "ratio: Input should be greater than 0", 12),
+        ([], "which federation?", 2),
+        (["--resume", "nowhere"], "nowhere: holds no simulation", 13),
+        (["circle.toml", "--resume", "run"], "leave FEDERATION and settings out", 2),
+        (["--resume", "run", "--set", "exchanges=3"], "leave FEDERATION and settings out", 2),
+        (["--resume", "run", "--seed", "1"], "leave FEDERATION and settings out", 2),
+        (["--resume", "run", "--baselines", "fede"], "leave FEDERATION and settings out", 2),
+        (["--resume", "run", "--engine", "in-process"], "leave FEDERATION and settings out", 2),
+        (["circle.toml", "--set", "train.epochs=9"], "train.epochs is for `fkge train`; in a federation say", 12),
+        (["triangle.toml"], "triangle.toml: no such file", 12),
     ],
 )
-def test_mistakes_get_one_line_and_exit_code_1(
-    said: list[str], expected: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_mistakes_get_one_line_and_a_number(
+    said: list[str],
+    expected: str,
+    code: int,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "argv", ["fkge", "simulate", *said, "--out", "x", "--quiet"])
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 1
+    assert ended.value.code == code
     err = capsys.readouterr().err
     assert expected in err
     assert err.startswith("error: ")
@@ -233,7 +238,7 @@ def test_interrupted_within_a_long_first_training(
 
 def fkge(*said: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fkge.cli", *map(str, said)], cwd=cwd, text=True, capture_output=True, timeout=300,
+        [sys.executable, "-m", "fkge", *map(str, said)], cwd=cwd, text=True, capture_output=True, timeout=300,
         env={**os.environ, "COLUMNS": "200"}, check=False,
     )  # fmt: skip
 
@@ -260,7 +265,7 @@ def test_a_private_federation_its_ledger_and_its_audit(here: Path) -> None:
     data[at : at + 8] = b"gauntian"
     ledger.write_bytes(bytes(data))
     broken = fkge("ledger", "verify", ledger, cwd=here)
-    assert broken.returncode == 1
+    assert broken.returncode == 23
     assert broken.stderr.startswith("error: ")
     assert "Traceback" not in broken.stderr
 
@@ -284,6 +289,6 @@ def test_the_paper_says_what_it_does_not_cover(here: Path) -> None:
     ],
 )
 def test_privacy_that_cannot_be_had(said: list[str], told: str, here: Path) -> None:
-    done = simulate("pair.toml", "--out", here / "never", *said, *words(), cwd=here, code=1)
+    done = simulate("pair.toml", "--out", here / "never", *said, *words(), cwd=here, code=12)
     assert told in done.stderr
     assert done.stderr.count("error: ") == 1

@@ -32,7 +32,7 @@ def test_folders_that_are_no_runs(graph: Graph, tmp_path: Path) -> None:
         Run.open(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.doc").write_text("years of work")
-    with pytest.raises(RunError, match="choose another"):
+    with pytest.raises(RunError, match="Choose another"):
         Run.create(tmp_path / "full", graph, SMALL)
     run = Run.create(tmp_path / "new", graph, SMALL)
     with pytest.raises(RunError, match="has no model yet"):

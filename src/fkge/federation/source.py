@@ -18,7 +18,8 @@ A federation is a folder with a folder per owner (anything `read_graph` reads) a
     entities = "clinic-genes.tsv"        # or same = true for equal labels
     relations = "clinic-genes.relations.tsv"
 
-In a folder, ``policies/OWNER.toml`` is an owner's policy.
+In a folder, ``policies/OWNER.toml`` is an owner's policy. Where there is no such file or folder, an embedded
+federation of that name (`fkge.data`) is read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fkge import data
 from fkge.align import Common, Keys, Pairs, find_common, label_keys, owner_keys, read_links, same_labels
 from fkge.align.links import Kind, Link
 from fkge.align.psi import Normalisation
@@ -174,14 +176,19 @@ class _File(Settings):
 
 
 def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation:
-    """The federation in a folder or described by a TOML file."""
+    """The federation in a folder, described by a TOML file, or embedded under that name; see `fkge.data`."""
     path = Path(path)
+    if str(path) in data.NAMES and not path.exists():
+        path = data.build(str(path), progress)
     if path.is_dir():
         return _from_folder(path, progress)
     if path.suffix == ".toml":
         return _from_toml(path, progress)
-    missing = "" if path.exists() else ": no such file or folder"
-    raise SettingsError(f"{path}{missing}. A federation is a folder with a folder per owner, or a .toml file.")
+    missing = "" if path.exists() else f": no such file or folder{did_you_mean(str(path), data.NAMES).rstrip('?')}"
+    raise SettingsError(
+        f"{path}{missing}. A federation is a folder with a folder per owner, a .toml file, "
+        f"or an embedded one: {', '.join(data.NAMES)}."
+    )
 
 
 _RESERVED = ("aligned", "policies")
@@ -212,7 +219,7 @@ def _from_folder(folder: Path, progress: Progress) -> Federation:
             stem = folder / "aligned" / f"{a}__{b}"
             entities, relations = (_links(Path(f"{stem}.{kind}.tsv"), progress) for kind in ("entities", "relations"))
             pairs[a, b] = Links(entities, relations)
-    return _checked(folder.resolve().name, members, pairs, folder)
+    return checked(folder.resolve().name, members, pairs, folder)
 
 
 def _links(path: Path, progress: Progress) -> tuple[Link, ...]:
@@ -248,13 +255,21 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
             () if file is None else tuple(read_links(path.parent / file, progress)) for file in files
         )
         pairs[a, b] = Links(entities, relations, entry_links.same)
-    return _checked(file.name or path.stem, members, pairs, path)
+    return checked(file.name or path.stem, members, pairs, path)
 
 
-def _checked(name: str, members: dict[str, Member], links: dict[tuple[str, str], Links], where: Path) -> Federation:
+def checked(
+    name: str, members: Mapping[str, Member], links: Mapping[tuple[str, str], Links], where: str | Path
+) -> Federation:
+    """A federation whose owners share something and can each have a folder; `where` it is from, for messages."""
     federation = Federation(name, members, links)
+    if len(members) < 2:
+        raise SettingsError(f"{where}: names {len(members)} owner; a federation has at least two")
     if not federation.pairs:
-        raise SettingsError(f"{where}: no two owners share an entity or a relation; are the links there?")
+        raise SettingsError(
+            f"{where}: no two owners share an entity or a relation; put links into aligned/A__B.entities.tsv of a "
+            "folder, or into [[links]] of a .toml (same = true there: equal labels are the same thing)"
+        )
     for owner in members:
         if owner.startswith(".") or "/" in owner or "|" in owner or owner == "":
             raise SettingsError(f"{where}: {owner!r} cannot be an owner's name; it names a folder too")

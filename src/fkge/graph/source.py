@@ -140,4 +140,5 @@ def _corrupt(path: Path, error: Exception, line: int | None) -> GraphError:
 
 def unreadable(path: Path, error: OSError) -> GraphError:
     """What to say when the operating system refuses."""
-    return GraphError(path, f"cannot be read ({error.strerror or error})", "Check its permissions.")
+    advice = "Check the path." if isinstance(error, FileNotFoundError) else "Check its permissions."
+    return GraphError(path, f"cannot be read ({error.strerror or error})", advice)

@@ -1,0 +1,48 @@
+"""Commands for an owner's privacy ledger: show, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fkge.cli import tables
+from fkge.cli.options import AsJson, example
+from fkge.errors import RunError
+
+ledger = typer.Typer(help="What an owner's graph has given away, and how much more it may.", no_args_is_help=True)
+
+LedgerFile = Annotated[
+    Path, typer.Argument(help="An owner's privacy ledger, such as RUN/arms/federated/OWNER/ledger.sqlite.")
+]
+
+
+def _file(path: Path) -> Path:
+    """A ledger's file, also by the folder it lies in."""
+    if path.is_dir():
+        path = path / "ledger.sqlite"
+        if not path.exists():
+            raise RunError(f"{path.parent}: holds no ledger; an owner's is RUN/arms/ARM/OWNER/ledger.sqlite")
+    return path
+
+
+@ledger.command(epilog=example("fkge ledger show runs/private/arms/federated/gazetteer/ledger.sqlite"))
+def show(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Verify a ledger, then show its budgets, what was spent of them, on whom, and what left without protection."""
+    from fkge.privacy import Ledger, describe
+
+    with Ledger.open(_file(path)) as opened:
+        told = describe(opened)
+    tables.answer(told, as_json, lambda: tables.ledger_tables(told))
+
+
+@ledger.command(epilog=example("fkge ledger verify runs/private/arms/federated/gazetteer/ledger.sqlite --json"))
+def verify(path: LedgerFile, as_json: AsJson = False) -> None:
+    """Check that nobody changed a ledger or put an older one in its place; exit code 23 and one sentence if so."""
+    from fkge.privacy import Ledger
+
+    with Ledger.open(_file(path)) as opened:
+        head = opened.head
+    sound = f"{path}: sound, {head.rows:,} entries and {head.notes:,} notes; head {head.seal}"
+    tables.answer({"ledger": str(path), "sound": True, "head": head.to_json()}, as_json, lambda: [sound])

@@ -1,0 +1,128 @@
+"""What an embedded federation is made from: owners, where each one's facts come from, and how they are split.
+
+A recipe yields claims; a claim that names something unknown, or relates a thing to itself, is no fact and is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fkge.trace import Progress
+
+Fact: TypeAlias = tuple[str, str, str]
+"""Head, relation, tail."""
+
+Claim: TypeAlias = tuple[str | None, str, str | None]
+"""A fact whose ends may turn out not to be known."""
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an owner's facts come from.
+
+    Attributes:
+        package: on the package registry.
+        version: the one the federation was made with.
+        licence: of the data, which need not be that of the package's code.
+        attribution: whom to name, and what the data was before it came into the package.
+    """
+
+    package: str
+    version: str
+    licence: str
+    attribution: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make one federation.
+
+    Attributes:
+        name: what to call it by.
+        about: one sentence for people.
+        origins: by owner.
+        claims: yields each owner and its claims, in the order of `origins`.
+        versions: what is installed, by package; raises `DataError` if something is missing.
+        shares: of train, valid and test.
+        seed: of the split.
+        degree: facts that an entity known to one owner alone must occur in, else it is left out.
+    """
+
+    name: str
+    about: str
+    origins: Mapping[str, Origin]
+    claims: Callable[[Progress], Iterator[tuple[str, Iterable[Claim]]]]
+    versions: Callable[[], Mapping[str, str]]
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    seed: int = 0
+    degree: int = 2
+
+    def facts(self, progress: Progress) -> dict[str, set[Fact]]:
+        """Every owner's facts, trimmed."""
+        owners = {}
+        with progress.task(f"building {self.name}", len(self.origins), "owners") as task:
+            for owner, claims in self.claims(progress):
+                owners[owner] = clean(claims)
+                task.advance(1)
+        return trim(owners, self.degree)
+
+
+def clean(claims: Iterable[Claim]) -> set[Fact]:
+    """The claims that are facts, each once."""
+    return {(h, r, t) for h, r, t in claims if h and t and h != t}
+
+
+def entities(facts: Iterable[Fact]) -> set[str]:
+    return {end for h, _, t in facts for end in (h, t)}
+
+
+def trim(owners: Mapping[str, set[Fact]], degree: int) -> dict[str, set[Fact]]:
+    """Facts without the entities that one owner alone knows from fewer than `degree` facts.
+
+    Nothing can be learned of such an entity, nor from it. What several owners know stays, however little each does.
+    """
+    known = Counter(entity for facts in owners.values() for entity in entities(facts))
+    shared = {entity for entity, count in known.items() if count > 1}
+    return {owner: _trim(facts, shared, degree) for owner, facts in owners.items()}
+
+
+def _trim(facts: set[Fact], shared: set[str], degree: int) -> set[Fact]:
+    while True:
+        degrees = Counter(end for h, _, t in facts for end in (h, t))
+        kept = {f for f in facts if all(end in shared or degrees[end] >= degree for end in (f[0], f[2]))}
+        if len(kept) == len(facts):
+            return kept
+        facts = kept
+
+
+def split(facts: Iterable[Fact], owner: str, shares: tuple[float, float, float], seed: int) -> dict[str, list[Fact]]:
+    """Train, valid and test, each sorted: disjoint, together all facts; every entity and relation occurs in train.
+
+    Facts are ordered by a hash of themselves, the owner and the seed. The first to hold some entity or relation is
+    pinned to train; of the others, valid and test get their share of all facts, or all there is in proportion.
+    """
+    ordered = sorted(facts, key=lambda fact: _lot(fact, owner, seed))
+    seen: set[tuple[str, str]] = set()
+    train: list[Fact] = []
+    free: list[Fact] = []
+    for fact in ordered:
+        h, r, t = fact
+        named = {("entity", h), ("relation", r), ("entity", t)}
+        (free if named <= seen else train).append(fact)
+        seen |= named
+    valid, test = (round(share * len(ordered)) for share in shares[1:])
+    if valid + test > len(free):
+        valid = round(len(free) * valid / (valid + test))
+        test = len(free) - valid
+    parts = (train + free[valid + test :], free[:valid], free[valid : valid + test])
+    return {name: sorted(part) for name, part in zip(SPLITS, parts, strict=True)}
+
+
+def _lot(fact: Fact, owner: str, seed: int) -> bytes:
+    return hashlib.blake2b("\t".join((str(seed), owner, *fact)).encode(), digest_size=16).digest()
