@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fkge.evaluate import mean_interval, paired_bootstrap
+from fkge.evaluation import mean_interval, paired_bootstrap
 from fkge.federation import PARTS, Home, load_ranks
 from fkge.simulations import ARMS
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fkge.evaluate import mean_interval
+from fkge.evaluation import mean_interval
 from fkge.simulations import Simulation
 
 Point: TypeAlias = dict[str, Any]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from fkge.embed import Tables, model_class
-from fkge.evaluate import Known, Ranks, metrics, rank
+from fkge.evaluation import Known, Ranks, metrics, rank
 from fkge.graph import Graph, Vocabulary, read_graph
 
 CASES = [

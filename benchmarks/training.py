@@ -65,7 +65,7 @@ def _speed(make: Callable[[], Any], epochs: int, seconds: float) -> Row:
 def _quality(make: Callable[[float], Any], start: float, data: Any, epochs: int) -> Row:
     """MRR on test for the learning rate with the best MRR on validation, climbing from `start` on the grid."""
     from fkge.errors import SettingsError
-    from fkge.evaluate import Known, metrics, rank
+    from fkge.evaluation import Known, metrics, rank
 
     known = Known(_facts(data), data.entities, data.relations)
     tried: dict[int, Row] = {}

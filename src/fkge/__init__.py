@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fkge.api import Federation as Federation
     from fkge.api import Result as Result
     from fkge.api import Trained as Trained
+    from fkge.api import evaluate as evaluate
     from fkge.api import open as open
     from fkge.api import train as train
     from fkge.errors import FkgeError as FkgeError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fkge.settings import TrainSettings as TrainSettings
 
 _HOMES = {
-    "fkge.api": ("Answers", "Federation", "Result", "Trained", "open", "train"),
+    "fkge.api": ("Answers", "Federation", "Result", "Trained", "evaluate", "open", "train"),
     "fkge.errors": ("FkgeError",),
     "fkge.federation": ("FederationSettings", "Links", "Member"),
     "fkge.graph": ("Graph", "Policy", "read_graph"),

@@ -30,7 +30,7 @@ from fkge.embed import (
     save_model,
 )
 from fkge.errors import RunError
-from fkge.evaluate import Known, evaluate, metrics, rank
+from fkge.evaluation import Known, evaluate, metrics, rank
 from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.settings import TrainSettings
 from fkge.trace import SILENT, Progress, Trace, write_atomically
@@ -166,7 +166,7 @@ class Run:
     def evaluate(
         self, splits: Sequence[str] = ("valid", "test"), *, device: str = "auto", **options: Any
     ) -> dict[str, Any]:
-        """Metrics of the best tables; options are those of `fkge.evaluate.evaluate`."""
+        """Metrics of the best tables; options are those of `fkge.evaluation.evaluate`."""
         torch.set_num_threads(self.settings.threads)
         return evaluate(self.load(device), self.graph, splits, **options)
 

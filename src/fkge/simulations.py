@@ -37,7 +37,7 @@ import numpy as np
 
 from fkge.engines import ENGINES, Engine, run_central
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
-from fkge.evaluate import paired_bootstrap
+from fkge.evaluation import paired_bootstrap
 from fkge.federation import (
     PARTS,
     Arm,

@@ -19,7 +19,7 @@ with warnings.catch_warnings():  # of PyKEEN's own dependencies, while they are 
     from pykeen.models import ComplEx, DistMult, TransE, TransH
 
 from fkge.embed import Tables, model_class
-from fkge.evaluate import Known, metrics, rank, score_triples
+from fkge.evaluation import Known, metrics, rank, score_triples
 
 pytestmark = pytest.mark.filterwarnings("ignore:::pykeen", "ignore:::class_resolver", "ignore:::torch")
 

@@ -20,7 +20,7 @@ import fkge
 from fkge import bars
 from fkge.api.work import merged
 from fkge.errors import FkgeError, MissingLibraryError, RunError, SettingsError
-from fkge.evaluate import evaluate, neighbors, predict, score_triples
+from fkge.evaluation import evaluate, neighbors, predict, score_triples
 from fkge.federation import Links
 from fkge.graph import Graph
 from fkge.runs import Run
@@ -49,7 +49,7 @@ def script(text: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[s
 def test_what_the_package_offers() -> None:
     offered = {
         "Answers", "Federation", "FederationSettings", "FkgeError", "Graph", "Links", "Member", "Policy", "Result",
-        "TrainSettings", "Trained", "open", "read_graph", "train",
+        "TrainSettings", "Trained", "evaluate", "open", "read_graph", "train",
     }  # fmt: skip
     assert {*fkge.__all__, "open"} == offered <= set(dir(fkge))
     for name in offered:
@@ -86,7 +86,7 @@ def test_training_and_asking(ring: Graph, tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     tables = run.load("cpu")
     assert (model.folder, model.settings, model.result) == (run.folder, run.settings, run.result)
-    assert model.evaluate() == evaluate(tables, ring)
+    assert fkge.evaluate(model) == fkge.evaluate(model.folder) == model.evaluate() == evaluate(tables, ring)
     assert model.evaluate(["test"], ties="optimistic") == evaluate(tables, ring, ["test"], ties="optimistic")
     assert model.predict(head="place00", relation="one", top=3) == predict(
         tables, ring, head="place00", relation="one", top=3

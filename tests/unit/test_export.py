@@ -16,7 +16,7 @@ from tests.conftest import OWNERS, random_graph, tiny_federation, tiny_settings
 import fkge.errors
 from fkge.embed import make_tables, save_model
 from fkge.errors import ExportError, FkgeError, MissingLibraryError, RunError
-from fkge.evaluate import neighbors, predict, score_triples
+from fkge.evaluation import neighbors, predict, score_triples
 from fkge.export import FORMATS, escape, export, frame, load_pykeen, locate, unescape
 from fkge.graph import Graph, Vocabulary
 from fkge.runs import Run

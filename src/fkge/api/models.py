@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fkge import evaluate as ask
+from fkge import evaluation as ask
 from fkge.api.work import Recipe, interrupted, merged, whole_or_nothing, workplace
 from fkge.bars import bars, interruptible
 from fkge.embed import Tables
 from fkge.errors import need
-from fkge.evaluate import Neighbor, Prediction
+from fkge.evaluation import Neighbor, Prediction
 from fkge.export import export
 from fkge.export.files import Kind, frame_of, labels_of
 from fkge.graph import Graph, read_graph
@@ -109,8 +109,8 @@ class Trained:
         return self._run.result
 
     def evaluate(self, splits: Sequence[str] = ("valid", "test"), **options: Any) -> dict[str, Any]:
-        """Metrics by split: mr, mrr, hits@1, hits@3, hits@10, accuracy. Options are those of `fkge.evaluate.evaluate`,
-        such as ``type_constraint=True`` or ``categories=True``.
+        """Metrics by split: mr, mrr, hits@1, hits@3, hits@10, accuracy. Options are those of
+        `fkge.evaluation.evaluate`, such as ``type_constraint=True`` or ``categories=True``.
         """
         return ask.evaluate(self.tables, self.graph, splits, **options)
 

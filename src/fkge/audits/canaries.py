@@ -1,7 +1,7 @@
 """Canaries: is the noise there that was paid for?
 
 Under differential privacy of the shared track, triples on rows of their own are put into the victim's training by the
-toss of a coin, and the auditor, who knows everything but noise and coins, guesses (`fkge.evaluate.attacks`). In the
+toss of a coin, and the auditor, who knows everything but noise and coins, guesses (`fkge.evaluation.attacks`). In the
 paper's mode the same is done to the votes of the game: rows that sway one teacher, or do not. Either way one run gives
 a lower bound on ε, which must not exceed the claim.
 
@@ -21,7 +21,7 @@ import torch
 from fkge.audits.subject import BROKEN, HOLDS, OPEN, Subject, finding
 from fkge.embed import DpSettings, DpTrainer, make_tables
 from fkge.embed.dp_noise import Noise, fresh_key
-from fkge.evaluate.attacks import (
+from fkge.evaluation.attacks import (
     Audit,
     State,
     audit,
@@ -30,8 +30,8 @@ from fkge.evaluate.attacks import (
     dedicated_canaries,
     drift,
 )
-from fkge.evaluate.attacks.private_training import private_trajectory
-from fkge.evaluate.attacks.result import Triples
+from fkge.evaluation.attacks.private_training import private_trajectory
+from fkge.evaluation.attacks.result import Triples
 from fkge.federation.gate import HOST_ROW
 from fkge.graph.graph import HEAD, RELATION, TAIL
 from fkge.ppat import host

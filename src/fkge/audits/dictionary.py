@@ -18,9 +18,9 @@ import numpy as np
 from fkge.align import PsiClient, PsiHost
 from fkge.align.links import KINDS
 from fkge.audits.subject import BROKEN, HOLDS, Subject, finding
-from fkge.evaluate.attacks import dictionary as look_up
-from fkge.evaluate.attacks import usual_hashes, windows
-from fkge.evaluate.attacks.dictionary import Hash
+from fkge.evaluation.attacks import dictionary as look_up
+from fkge.evaluation.attacks import usual_hashes, windows
+from fkge.evaluation.attacks.dictionary import Hash
 
 _ITEMS, _QUICK_ITEMS = 2000, 300
 _WIDTH = 32

@@ -25,11 +25,11 @@ import numpy as np
 from fkge.align import Common, held_by_partner, translation
 from fkge.audits.subject import BROKEN, HOLDS, OPEN, UNTESTED, Subject, finding
 from fkge.embed import DpTrainer, Tables, Trainer, make_tables
-from fkge.evaluate.attacks import Attack, between, calibrated, shadow_scores, translations
-from fkge.evaluate.attacks import membership as weigh
-from fkge.evaluate.attacks.membership import Scorer
-from fkge.evaluate.attacks.result import Floats, Triples
-from fkge.evaluate.scoring import score_triples
+from fkge.evaluation.attacks import Attack, between, calibrated, shadow_scores, translations
+from fkge.evaluation.attacks import membership as weigh
+from fkge.evaluation.attacks.membership import Scorer
+from fkge.evaluation.attacks.result import Floats, Triples
+from fkge.evaluation.scoring import score_triples
 from fkge.federation import Owner
 from fkge.graph.graph import HEAD, RELATION, TAIL
 

@@ -19,8 +19,8 @@ from fkge.audits.interference import Epochs
 from fkge.audits.subject import BROKEN, HOLDS, Subject, finding, nearest
 from fkge.embed import Tables
 from fkge.engines import InProcess
-from fkge.evaluate import Known, metrics, rank
-from fkge.evaluate.attacks import POISONS, targeted
+from fkge.evaluation import Known, metrics, rank
+from fkge.evaluation.attacks import POISONS, targeted
 from fkge.federation import Arm, Federation, Home, Offer, Owner
 from fkge.federation.source import Member
 from fkge.graph.graph import HEAD, TAIL

@@ -14,7 +14,7 @@ import torch
 
 from fkge.align import random_rotation
 from fkge.audits.subject import OPEN, Subject, finding
-from fkge.evaluate.attacks import gram, recovery, relative_error, remains, replay
+from fkge.evaluation.attacks import gram, recovery, relative_error, remains, replay
 from fkge.federation import Owner
 from fkge.ppat import Candidate, Gradient, PpatClient, PpatHost, Samples
 from fkge.ppat.messages import FromClient

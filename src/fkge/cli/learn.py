@@ -161,7 +161,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Find the missing part of a triple: give two of head, relation and tail."""
-    from fkge.evaluate import predict as ask
+    from fkge.evaluation import predict as ask
     from fkge.runs import Run
 
     opened = Run.open(needs_run(run, "fkge predict"))
@@ -185,7 +185,7 @@ def neighbors(
     as_json: AsJson = False,
 ) -> None:
     """Show the entities whose vectors are most like one entity's."""
-    from fkge.evaluate import neighbors as near
+    from fkge.evaluation import neighbors as near
     from fkge.runs import Run
 
     opened = Run.open(needs_run(run, "fkge neighbors"))

@@ -96,7 +96,7 @@ class Questions:
         """
 
         def ask(tables: Tables, graph: Graph) -> dict[str, Any]:
-            from fkge.evaluate import predict
+            from fkge.evaluation import predict
 
             stated = _stated(graph, (head, relation, tail))
             hidden = set() if known else {label for label, split in stated.items() if not split.startswith("test")}
@@ -120,7 +120,7 @@ class Questions:
         """By arm: the entities nearest to one."""
 
         def ask(tables: Tables, graph: Graph) -> dict[str, Any]:
-            from fkge.evaluate import neighbors
+            from fkge.evaluation import neighbors
 
             found = neighbors(tables, graph, entity, top=top)
             return {"answers": [{"label": near.label, "similarity": _finite(near.similarity)} for near in found]}

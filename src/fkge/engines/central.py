@@ -23,7 +23,7 @@ from fkge.embed import Snapshot, Tables, Trainer, make_tables
 from fkge.embed.models import Kind
 from fkge.engines.station import Note
 from fkge.errors import SettingsError
-from fkge.evaluate import Known, metrics, rank
+from fkge.evaluation import Known, metrics, rank
 from fkge.federation.home import Home
 from fkge.federation.owner import Activity, begin_together, seed_of
 from fkge.graph import sample_triples, tidy

@@ -43,7 +43,7 @@ from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensor
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import SettingsError
-from fkge.evaluate import Known, Ranks, classify, metrics, rank
+from fkge.evaluation import Known, Ranks, classify, metrics, rank
 from fkge.federation.gate import Gate
 from fkge.federation.owner import Acquaintance, Activity, Owner, Plan, seed_of
 from fkge.federation.private import train_private

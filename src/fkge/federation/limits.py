@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fkge.embed.models import Kind
 from fkge.embed.optimizers import BETA1, BETA2
-from fkge.evaluate.attacks import clip_rows
+from fkge.evaluation.attacks import clip_rows
 from fkge.federation.exchange import Gift
 
 _REACH = (1 - BETA1) / math.sqrt((1 - BETA2) * (1 - BETA1**2 / BETA2)) * 1.001

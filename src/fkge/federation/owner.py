@@ -27,7 +27,7 @@ from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import RunError
-from fkge.evaluate import Known, metrics, rank
+from fkge.evaluation import Known, metrics, rank
 from fkge.federation.aggregate import MIXES, Part, given, weighted_mean
 from fkge.federation.exchange import SLOTS, ClientRole, Gift, HostRole, Offer, aligned, client_role, host_role
 from fkge.federation.gate import Gate, Step

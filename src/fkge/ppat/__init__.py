@@ -9,7 +9,7 @@ What is private here, and what is not:
 - The host's Y reaches the client through noisy votes only; their price is counted (`PaperMoments`).
 - The client's X has no protection at all: G(X) goes to the host as it is. Where both have the same width W begins as
   the identity, so the first samples *are* rows of X, and a host that follows W's steps, whose gradients are its own
-  answers, takes all the others back too (`fkge.evaluate.attacks.replay`). What a client sends must be fit to be seen
+  answers, takes all the others back too (`fkge.evaluation.attacks.replay`). What a client sends must be fit to be seen
   before it comes here.
 """
 

@@ -19,7 +19,7 @@ from tests.conftest import tiny_federation, tiny_settings
 from fkge import dashboard
 from fkge.dashboard import make_app
 from fkge.errors import FkgeError, RunError
-from fkge.evaluate import neighbors, predict
+from fkge.evaluation import neighbors, predict
 from fkge.runs import Run
 from fkge.simulations import Simulation
 

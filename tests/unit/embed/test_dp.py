@@ -17,7 +17,7 @@ from fkge.embed.dp import EagerSteps
 from fkge.embed.dp_lazy import LazySteps, _Debt
 from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
-from fkge.evaluate import Known, metrics, rank
+from fkge.evaluation import Known, metrics, rank
 from fkge.graph import read_graph
 from fkge.settings import TrainSettings
 

@@ -9,7 +9,7 @@ from tests.conftest import random_graph
 from fkge.embed import MODELS, Tables, Trainer, make_tables, model_class
 from fkge.embed.models import TransE
 from fkge.errors import SettingsError
-from fkge.evaluate import score_triples
+from fkge.evaluation import score_triples
 from fkge.settings import TrainSettings
 
 GRAPH = random_graph()

@@ -16,7 +16,7 @@ from fkge.embed import Tables, Trainer, initial_bound, load_model, make_tables
 from fkge.embed.models import Kind
 from fkge.engines import run_central
 from fkge.errors import SettingsError
-from fkge.evaluate import Known, metrics, rank
+from fkge.evaluation import Known, metrics, rank
 from fkge.federation import Federation, Home, Member
 from fkge.federation.owner import seed_of
 from fkge.federation.source import Links

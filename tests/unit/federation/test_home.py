@@ -13,7 +13,7 @@ from tests.conftest import OWNERS, tiny_federation, tiny_settings
 from fkge.align import held_splits
 from fkge.align.links import KINDS
 from fkge.errors import FkgeError, RunError
-from fkge.evaluate import Ranks
+from fkge.evaluation import Ranks
 from fkge.federation import Arm, Federation, FederationSettings, Home, Plan, load_ranks, make_homes
 from fkge.federation.home import save_ranks
 

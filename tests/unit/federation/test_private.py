@@ -10,7 +10,7 @@ import torch
 from tests.conftest import arc
 
 from fkge.embed import Tables, Trainer, make_tables
-from fkge.evaluate import Known, metrics, rank
+from fkge.evaluation import Known, metrics, rank
 from fkge.federation.private import PrivateSettings, train_private
 from fkge.settings import TrainSettings
 

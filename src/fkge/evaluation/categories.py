@@ -1,0 +1,61 @@
+"""Relation categories of Bordes et al. 2013: how many tails a head has, and how many heads a tail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.evaluation.known import SIDES
+from fkge.evaluation.ranking import Ranks, Ties, metrics
+from fkge.graph.graph import HEAD, RELATION, TAIL
+
+CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
+UNSEEN = "unseen"
+"""The category of a relation without a training triple."""
+
+
+def relation_categories(train: npt.NDArray[Any], relations: int, threshold: float = 1.5) -> npt.NDArray[np.str_]:
+    """The category of each relation, (relations,) of `CATEGORIES` or `UNSEEN`.
+
+    ``1-n`` has `threshold` or more tails per head on average, and fewer heads per tail.
+
+    Args:
+        train: (n, 3) head, relation, tail; duplicates count once.
+    """
+    triples = np.unique(np.asarray(train, np.int64).reshape(-1, 3), axis=0)
+    facts = np.bincount(triples[:, RELATION], minlength=relations)
+    pairs = {}
+    for name, column in (("head", HEAD), ("tail", TAIL)):
+        distinct = np.unique(triples[:, [RELATION, column]], axis=0)
+        pairs[name] = np.bincount(distinct[:, 0], minlength=relations)
+    many_tails = facts >= threshold * pairs["head"]
+    many_heads = facts >= threshold * pairs["tail"]
+    names = np.array(CATEGORIES)[many_tails + 2 * many_heads]
+    out: npt.NDArray[np.str_] = np.where(facts > 0, names, UNSEEN)
+    return out
+
+
+def metrics_by_category(
+    ranks: Ranks, triples: npt.NDArray[Any], categories: npt.NDArray[np.str_], ties: Ties = "realistic"
+) -> dict[str, dict[str, Any]]:
+    """Metrics of each category that has triples.
+
+    Args:
+        ranks: of `triples` (n, 3).
+        categories: (relations,) from `relation_categories`.
+
+    Returns:
+        ``{category: {"triples": n, "both": metrics, "head": metrics, "tail": metrics}}``, where ``head`` is
+        predicting heads.
+    """
+    of = categories[np.asarray(triples, np.int64).reshape(-1, 3)[:, RELATION]]
+    out: dict[str, dict[str, Any]] = {}
+    for category in (*CATEGORIES, UNSEEN):
+        some = ranks[of == category]
+        if len(some):
+            out[category] = {"triples": len(some), "both": metrics(some, ties)}
+            for side in SIDES:
+                out[category][side] = metrics(some, ties, side)
+    return out

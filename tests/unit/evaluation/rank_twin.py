@@ -1,0 +1,48 @@
+"""The slow honest twin of `rank`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fkge.embed import Tables
+from fkge.evaluation import Known, Ranks, TypeConstraint, score_triples
+
+ENTITIES, RELATIONS = 40, 4
+"""Of the graph in this folder's tests."""
+
+
+def in_float64(tables: Tables) -> Tables:
+    """The same numbers as float64 tables."""
+    twin = Tables(tables.model, tables.entities, tables.relations, dtype=torch.float64)
+    twin.load(tables.export(state=False))
+    return twin
+
+
+def slow_rank(
+    tables: Tables,
+    triples: np.ndarray,
+    known: Known | None,
+    candidates: TypeConstraint | None = None,
+    *,
+    tie: float = 1e-12,
+    entities: int | None = None,
+) -> Ranks:
+    """Ranks one question at a time, every score in float64; scores closer than `tie` are ties."""
+    tables = in_float64(tables)
+    optimistic, pessimistic = np.zeros((len(triples), 2), np.int64), np.zeros((len(triples), 2), np.int64)
+    for i, (head, relation, tail) in enumerate(np.asarray(triples).tolist()):
+        for column, (side, true) in enumerate((("head", head), ("tail", tail))):
+            everyone = range(tables.entities)
+            asked = [(e, relation, tail) if side == "head" else (head, relation, e) for e in everyone]
+            scores = score_triples(tables, np.array(asked)).tolist()
+            rivals = set(everyone[:entities])
+            if candidates is not None:
+                rivals &= set(candidates.candidates(side, relation).tolist())
+            rivals -= {e for e in everyone if known and asked[e] in known} | {true}
+            score, others = scores[true], [scores[e] for e in rivals]
+            above = sum(not (other <= score + tie) for other in others)
+            below = sum(other < score - tie for other in others)
+            optimistic[i, column] = 1 + above
+            pessimistic[i, column] = 1 + len(others) - below
+    return Ranks(optimistic, pessimistic)
