@@ -8,21 +8,29 @@
 A cell is the mean over owners, then over seeds. A gain is federated less another arm, seed by seed, with the 95%
 interval of Student's t over seeds. An owner's gain has the 95% interval of the paired bootstrap over its test triples,
 of each the mean over seeds; it loses, or gains, significantly in a seed if that seed's own interval says so.
+
+A strict fact is one that no other owner states. Another may still relate the same two things: the other way round, or
+by a relation that says much the same. A table of its own is of the strict facts for which nobody does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fkge.align import clusters
 from fkge.evaluation import mean_interval, paired_bootstrap
 from fkge.federation import PARTS, Home, load_ranks
+from fkge.graph.graph import HEAD, TAIL
 from fkge.simulations import ARMS
+
+Masks = dict[str, npt.NDArray[np.bool_]]
 
 METRICS = ("mrr", "hits@10", "accuracy")
 
@@ -48,6 +56,9 @@ def main() -> None:
                 print(f"| *federated less {arm}* | " + " | ".join(_gain(results, arm, part, m) for m in METRICS) + " |")
         print()
         _owners(options.runs, results, options.against, part)
+        if part == "strict" and not results[0]["private_epochs"]:
+            print("**strict, and no other owner relates the two things in any way**\n")
+            _owners(options.runs, results, options.against, part, _unrelated(options.runs[0], results[0]["owners"]))
     if all("chained" in result["mean"]["federated"] for result in results):
         _as_filed(options.runs, results, arms)
     print("seconds, all arms:", ", ".join(f"{result['seconds']:.0f}" for result in results))
@@ -61,17 +72,21 @@ def _gain(results: list[dict[str, Any]], arm: str, part: str, metric: str) -> st
     return f"{interval.mean:+.4f} ({interval.low:+.4f} … {interval.high:+.4f})"
 
 
-def _owners(runs: list[Path], results: list[dict[str, Any]], against: str, part: str) -> None:
+def _owners(
+    runs: list[Path], results: list[dict[str, Any]], against: str, part: str, among: Masks | None = None
+) -> None:
+    """An owner's gain, on the test triples of a part, or on those of them that are `among` some."""
     print(f"| owner | facts | {against} MRR | federated MRR | gain, 95% | seeds better / worse, significantly |")
     print("|---|---|---|---|---|---|")
     for name in results[0]["owners"]:
         owners = [result["owners"][name] for result in results]
         if any(part not in o["arms"]["federated"]["test"] for o in owners):
             continue
-        theirs, ours = (_over_seeds(runs, name, arm, part) for arm in (against, "federated"))
+        theirs, ours = (_ranks(runs, name, arm, part, among) for arm in (against, "federated"))
+        found = [paired_bootstrap(*pair, metric="mrr") for pair in zip(theirs, ours, strict=True)]
+        theirs, ours = _over_seeds(theirs), _over_seeds(ours)
         gain = paired_bootstrap(theirs, ours, metric="mrr")
-        found = [o["versus"][against][part]["mrr"] for o in owners]
-        better, worse = sum(f["low"] > 0 for f in found), sum(f["high"] < 0 for f in found)
+        better, worse = sum(f.low > 0 for f in found), sum(f.high < 0 for f in found)
         print(
             f"| {name} | {len(ours):,} | {np.mean(1 / theirs):.3f} | {np.mean(1 / ours):.3f} | "
             f"{gain.difference:+.3f} ({gain.low:+.3f} … {gain.high:+.3f}) | {better} / {worse} of {len(found)} |"
@@ -79,13 +94,39 @@ def _owners(runs: list[Path], results: list[dict[str, Any]], against: str, part:
     print()
 
 
-def _over_seeds(runs: list[Path], owner: str, arm: str, part: str) -> npt.NDArray[np.float64]:
-    """Of each test triple the harmonic mean of its ranks over seeds, (n, 2): its MRR is the mean of theirs."""
+def _ranks(runs: list[Path], owner: str, arm: str, part: str, among: Masks | None) -> npt.NDArray[np.float64]:
+    """Ranks of an owner's test triples of a part, (seeds, n, 2)."""
     found = []
     for run in runs:
         ranks, parts = load_ranks(Home.open(run / "owners" / owner).arm_folder(arm) / "ranks.safetensors")
-        found.append(1 / ranks[parts[part]].realistic)
-    return 1 / np.mean(found, axis=0)
+        found.append(ranks[parts[part] if among is None else parts[part] & among[owner]].realistic)
+    return np.stack(found)
+
+
+def _over_seeds(ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of each test triple the harmonic mean of its ranks over seeds, (n, 2): its MRR is the mean of theirs."""
+    return np.asarray(1 / np.mean(1 / ranks, axis=0))
+
+
+def _unrelated(run: Path, owners: Iterable[str]) -> Masks:
+    """By owner, (test triples,) whether no other owner's training triple is about the same two things."""
+    homes = {name: Home.open(run / "owners" / name) for name in owners}
+    common = {name: {p: known.common.ids("entity") for p, known in home.peers.items()} for name, home in homes.items()}
+    ids, many = clusters(
+        {name: len(home.graph.entities) for name, home in homes.items()},
+        {(a, b): (common[a][b], common[b][a]) for a in common for b in common[a] if a < b},
+    )
+
+    def pairs(name: str, triples: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        ends = np.sort(ids[name][triples[:, [HEAD, TAIL]]], axis=1)
+        return np.asarray(ends[:, 0] * many + ends[:, 1])
+
+    out: Masks = {}
+    for name, home in homes.items():
+        others = np.concatenate([pairs(other, homes[other].graph.train) for other in homes if other != name])
+        tests = [pairs(name, triples) for split, triples in home.graph.splits.items() if split.startswith("test")]
+        out[name] = ~np.isin(np.concatenate(tests), others)
+    return out
 
 
 def _as_filed(runs: list[Path], results: list[dict[str, Any]], arms: list[str]) -> None:

@@ -94,6 +94,10 @@ class Course:
     _rest: Span | None = None
     _games: dict[str, Span] = field(default_factory=dict)
 
+    def best_by(self, epoch: int) -> float | None:
+        """The highest score of its tests within so many epochs: what another arm compares with while it runs."""
+        return max((test.best for test in self.tests if test.epoch <= epoch), default=None)
+
     def _rests(self, kind: Kind | None, time: float) -> None:
         """What the owner was at by itself ends; `kind` begins."""
         if self._rest is not None:
@@ -178,9 +182,7 @@ class History:
             self._begin(record)
             return
         if event == "arm over":
-            for name in record["arm"].split(" and "):
-                if name in self.stages:
-                    self.stages[name].seconds = record["seconds"]
+            self._end(record)
             return
         stage = self.stages.get(record["arm"]) if record.get("arm") else self.now
         if stage is None or record.get("owner") not in stage.courses:
@@ -203,6 +205,16 @@ class History:
                 course._ends(stage.end)
                 course.state, course.why = "idle", None
         self.now = stage
+
+    def _end(self, record: dict[str, Any]) -> None:
+        """Arms with a server are over together."""
+        for name in record["arm"].split(" and "):
+            if name in self.stages:
+                stage = self.stages[name]
+                stage.seconds = record["seconds"]
+                for course in stage.courses.values():
+                    course._ends(stage.end)
+                    course.state = "done"
 
     # -- events of an owner --------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from fkge.errors import RunError
 from fkge.evaluation import Known, evaluate, metrics, rank
 from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.settings import TrainSettings
-from fkge.trace import SILENT, Progress, Trace, write_atomically
+from fkge.trace import SILENT, Progress, Trace, read_json, write_atomically
 
 
 class Run:
@@ -98,7 +98,8 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         """What the finished run found, or None."""
         path = self.folder / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        way_out = f"Put it back from a copy, or remove it and train anew: fkge train --resume --out {self.folder}"
+        return read_json(path, way_out) if path.exists() else None
 
     # -- training ----------------------------------------------------------------------------------
 

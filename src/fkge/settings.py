@@ -33,7 +33,7 @@ class Settings(BaseModel):
         values = dict(values)
         for key in values:
             if key not in cls.model_fields:
-                raise SettingsError(f"{source}: unknown key {key!r}{did_you_mean(key, cls.model_fields)}")
+                raise SettingsError(f"{source}: unknown key {key!r}{cls._near(key)}")
         for key, section in cls.sections().items():
             if isinstance(values.get(key), Mapping):
                 values[key] = section.build(values[key], f"{source}: [{key}]")
@@ -46,6 +46,12 @@ class Settings(BaseModel):
             got = f" (got {first['input']!r})" if key else ""
             meaning = f". {key}: {cls.model_fields[key].description}" if key in cls.model_fields else ""
             raise SettingsError(f"{source}: {key + ': ' if key else ''}{problem}{got}{meaning}") from None
+
+    @classmethod
+    def _near(cls, key: str) -> str:
+        """What may be meant by a key that is not there: the same one in a section, or one that is spelt alike."""
+        within = [f"{name}.{key}" for name, section in cls.sections().items() if key in section.model_fields]
+        return f"; did you mean {', '.join(within)}?" if within else did_you_mean(key, cls.model_fields)
 
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
@@ -65,7 +71,7 @@ class Settings(BaseModel):
                 )
             owner = cls.sections()[section] if dot else cls
             if key not in owner.model_fields:
-                raise SettingsError(f"--set: unknown key {key!r}{did_you_mean(key, owner.model_fields)}")
+                raise SettingsError(f"--set: unknown key {key!r}{owner._near(key)}")
             place = values.setdefault(section, {}) if dot else values
             if not isinstance(place, dict):
                 raise SettingsError(f"--set {text}: {section} was given as {place!r} before; it is a section")

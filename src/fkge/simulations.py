@@ -49,7 +49,7 @@ from fkge.federation import (
     load_ranks,
     make_homes,
 )
-from fkge.trace import SILENT, Progress, Task, Trace, write_atomically
+from fkge.trace import SILENT, Progress, Task, Trace, read_json, write_atomically
 
 ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
 CENTRAL = ("fede", "unified")
@@ -144,7 +144,14 @@ class Simulation:
         path = folder / "simulation.json"
         if not path.exists():
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
-        return cls(folder, json.loads(path.read_text(encoding="utf-8")))
+        way_out = "Put it back from a copy, or make the simulation anew."
+        about = read_json(path, way_out)
+        if missing := {"federation", "owners", "arms", "engine", "seed", "two_tracks"} - about.keys():
+            raise RunError(
+                f"{path}: does not say {', '.join(sorted(missing))}; another version of fkge made it, or it is damaged. "
+                f"{way_out}"
+            )
+        return cls(folder, about)
 
     @property
     def homes(self) -> list[Home]:
@@ -174,7 +181,8 @@ class Simulation:
     def result(self) -> dict[str, Any] | None:
         """What the finished simulation found, or None."""
         path = self.folder / "results.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        way_out = f"Remove it, and sum up anew: fkge simulate --resume {self.folder}"
+        return read_json(path, way_out) if path.exists() else None
 
     # -- running -------------------------------------------------------------------------------------
 

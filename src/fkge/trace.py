@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from fkge.errors import RunError
+
 
 class Task(Protocol):
     """One thing under way."""
@@ -94,6 +96,17 @@ class Trace:
         """Replace the file by `records`, in one step."""
         lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records)
         write_atomically(self.path, lines.encode())
+
+
+def read_json(path: Path, way_out: str) -> dict[str, Any]:
+    """The JSON object in a file of a run; if there is another thing in it, a `RunError` that ends with the way out."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RunError(f"{path}: is damaged. {way_out}")
+    return found
 
 
 def write_atomically(path: Path, data: bytes) -> None:

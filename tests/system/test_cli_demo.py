@@ -87,6 +87,7 @@ def interrupted(words: list[str], cwd: Path, ready: Callable[[], bool]) -> str:
     return err
 
 
+@pytest.mark.long
 def test_interrupted_it_goes_on_and_ends_with_the_report(program: list[str], tmp_path: Path) -> None:
     said = interrupted(program, tmp_path, lambda: len(epochs(tmp_path / "demo")) > 3)
     assert "stopped; nothing is lost. Go on with: fkge demo small --out demo" in said

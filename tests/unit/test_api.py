@@ -384,6 +384,10 @@ def test_federations_that_make_no_sense() -> None:
         fkge.Federation(graphs, {("ant", "bea"): "same"})
     with pytest.raises(SettingsError, match="linked already"):
         fkge.Federation(graphs, {("ant", "bee"): "same", ("bee", "ant"): "same"})
+    with pytest.raises(SettingsError, match=r"between is 'ab'; say it as \(first, second\)"):
+        fkge.Federation(graphs, {"ab": "same"})  # type: ignore[dict-item]
+    with pytest.raises(SettingsError, match=r"a pair of labels is \('x', 'y', 'z'\)"):
+        fkge.Federation(graphs, {("ant", "bee"): [("x", "y", "z")]})  # type: ignore[list-item]
     with pytest.raises(SettingsError, match='say "same"'):
         fkge.Federation(graphs, "equal")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="did you mean atlas"):
@@ -394,6 +398,8 @@ def test_federations_that_make_no_sense() -> None:
         fkge.Federation(graphs).simulate(train={"dims": 3})
     with pytest.raises(SettingsError, match="there is no arm 'contrl'"):
         fkge.Federation(graphs).simulate(baselines=["contrl"], progress=False)
+    with pytest.raises(SettingsError, match="there is no arm 'contrl'"):
+        fkge.Federation(graphs).simulate(baselines="control,contrl", progress=False)
 
 
 def test_a_section_changes_only_what_it_names() -> None:

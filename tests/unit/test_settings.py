@@ -90,6 +90,7 @@ def test_a_section_is_a_table_and_later_sources_win_key_by_key(tmp_path: Path) -
     ("text", "words"),
     [
         ("train.dims=3", "unknown key 'dims'; did you mean .*dim"),
+        ("dim=3", "unknown key 'dim'; did you mean train.dim"),
         ("trian.dim=3", "no section 'trian'; did you mean train"),
         ("speed.dim=3", "no section 'speed'"),
         ("train.train.dim=3", "no section 'train.train'"),

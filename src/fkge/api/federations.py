@@ -52,7 +52,8 @@ class Federation:
         elif isinstance(links, str):
             raise SettingsError(f'links is {links!r}; say "same", or what links each two owners')
         pairs: dict[tuple[str, str], Links] = {}
-        for (a, b), given in links.items():
+        for pair, given in links.items():
+            a, b = _two(pair, "links: what they are between")
             for owner in (a, b):
                 if owner not in members:
                     raise UnknownLabelError("owner", owner, members)
@@ -94,7 +95,7 @@ class Federation:
         self,
         out: str | Path | None = None,
         *,
-        baselines: Iterable[str] = ("control",),
+        baselines: str | Iterable[str] = ("control",),
         seed: int = 0,
         recipe: Recipe | None = None,
         engine: str = "processes",
@@ -106,7 +107,7 @@ class Federation:
 
         Args:
             out: the folder to make; a temporary one if None.
-            baselines: further arms, of independent, control, permuted, random, fede and unified.
+            baselines: further arms, of independent, control, permuted, random, fede and unified; in a text, comma between.
             seed: of everything random.
             recipe: settings to begin with: a recipe's name, a TOML file or a dict.
             engine: ``"processes"``, one for each owner, or ``"in-process"``, which repeats to the bit.
@@ -119,6 +120,8 @@ class Federation:
             KeyboardInterrupt: after Ctrl-C. Nothing is lost if there is an `out`.
         """
         wanted = merged(FederationSettings, recipe, settings)
+        if isinstance(baselines, str):
+            baselines = baselines.split(",")
         folder, keep = workplace(out)
         with bars(progress) as shown:
             if resume and (folder / "simulation.json").exists():
@@ -207,7 +210,14 @@ def _links(given: AnyLinks) -> Links:
         return Links(same=True)
     if isinstance(given, str | Path):
         return Links(entities=tuple(read_links(Path(given))))
-    return Links(entities=tuple((a, b) for a, b in given))
+    return Links(entities=tuple(_two(pair, "links: a pair of labels") for pair in given))
+
+
+def _two(pair: Any, what: str) -> tuple[str, str]:
+    """Two names, not one that happens to have two letters."""
+    if isinstance(pair, str) or len(pair) != 2:
+        raise SettingsError(f"{what} is {pair!r}; say it as (first, second)")
+    return pair[0], pair[1]
 
 
 def _check_same(simulation: Simulation, federation: Core, settings: FederationSettings, seed: int) -> None:

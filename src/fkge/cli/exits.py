@@ -89,8 +89,8 @@ PAGES: dict[int, Page] = {
     ),
     LABEL: Page(
         "a name is not there",
-        "An entity, relation, model, owner or format was named that does not exist; the nearest ones are shown. Case "
-        "counts.",
+        "An entity, relation, model, owner, arm or embedded federation was named that does not exist; the nearest ones "
+        "are shown. Case counts.",
         ("a typing mistake", "a label of another owner's graph"),
         ("Quote labels that have spaces in them.", "fkge data show NAME lists the owners of an embedded federation."),
     ),

@@ -32,6 +32,8 @@ def needs_run(folder: Path, command: str) -> Path:
             f"{folder}: holds no model (yet); there may be {whole / 'arms' / 'ARM' / 'OWNER'}, with ARM one of "
             f"{names['arms']} and OWNER one of {names['owners']}"
         )
+    if (folder / "settings.toml").exists() and whole is None and not any(folder.glob("*.safetensors")):
+        raise RunError(f"{folder}: holds settings, but no run; name the folder after --out of what was run")
     return folder
 
 

@@ -163,7 +163,7 @@ class Watched:
         """The best that the lone owner had reached when it had spent as many epochs as the federated one by now."""
         lone = self._course(self.history.stages.get(self.before or ""), name)
         epoch = met.tests[-1].epoch if met.tests else 0
-        return max((test.best for test in lone.tests if test.epoch <= epoch), default=None)
+        return lone.best_by(epoch)
 
     @staticmethod
     def _course(stage: Stage | None, name: str) -> Course:

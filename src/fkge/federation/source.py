@@ -184,9 +184,9 @@ def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation
         return _from_folder(path, progress)
     if path.suffix == ".toml":
         return _from_toml(path, progress)
-    missing = "" if path.exists() else f": no such file or folder{did_you_mean(str(path), data.NAMES).rstrip('?')}"
+    missing = f"no such file or folder{did_you_mean(str(path), data.NAMES).rstrip('?')}"
     raise SettingsError(
-        f"{path}{missing}. A federation is a folder with a folder per owner, a .toml file, "
+        f"{path}: {'is none' if path.exists() else missing}. A federation is a folder with a folder per owner, a .toml file, "
         f"or an embedded one: {', '.join(data.NAMES)}."
     )
 
@@ -197,7 +197,9 @@ _RESERVED = ("aligned", "policies")
 def _from_folder(folder: Path, progress: Progress) -> Federation:
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and p.name not in _RESERVED and p.name[0] != ".")
     if len(names) < 2:
-        raise SettingsError(f"{folder}: holds {len(names)} folders of owners; a federation has at least two")
+        file = folder / "federation.toml"
+        meant = f"; did you mean {file}?" if file.exists() else ""
+        raise SettingsError(f"{folder}: holds {len(names)} folders of owners; a federation has at least two{meant}")
     members = {name: Member(read_graph(str(folder / name), progress=progress)) for name in names}
     for file in sorted((folder / "policies").glob("*.toml")):
         if file.stem not in members:

@@ -92,8 +92,10 @@ def _panel(history: History, owner: str, width: float, two_tracks: bool) -> Draw
     left, right, top, bottom = 38.0, width - 10, 30.0, 172.0
     told = ""
     if "federated" in best:
-        compare = "control" in best and not two_tracks
-        gain = f" ({signed(best['federated'] - best['control'])} on control)" if compare else ""
+        # While it runs, against what the lone owner had reached by then.
+        now = max(test.epoch for test in lines["federated"])
+        control = history.stages["control"].courses[owner].best_by(now) if "control" in lines else None
+        gain = "" if control is None or two_tracks else f" ({signed(best['federated'] - control)} on control)"
         told = f"best {short(best['federated'])}{gain}"
     drawing.text(right, 14, told, "small quiet", "end")
     drawing.text(0, 14, fit(owner, (right - width_of(told, SMALL)) / 1.15), "strong", tip=owner)

@@ -29,7 +29,7 @@ def simulation_page(found: Simulated) -> str:
         ("course", "How it went", _course(found)),
         ("learned", "Who learned from whom", _learned(found)),
         ("privacy", "What left, and what covered it", _privacy(result, history)),
-        ("cost", "What it cost", _cost(result)),
+        ("cost", "What it cost", _cost(result, history)),
         ("reading", "How to read this", _READING),
         ("provenance", "Where this comes from", _provenance(found)),
     ]
@@ -146,6 +146,7 @@ def _course(found: Simulated) -> str:
     return (
         "<h3>Validation over epochs</h3>"
         + (f'{keys}<div class="figures">{panels}</div>' if owners else paragraph("No owner has begun yet."))
+        + (paragraph(_SCALES) if owners else "")
         + paragraph(note)
         + "<h3>Who did what, when</h3>"
         + _at_widths(lambda width: figures.timeline(history, clock=clock, width=width))
@@ -180,6 +181,7 @@ def _keys(history: History, width: int) -> str:
     return str(drawing)
 
 
+_SCALES = "Each owner has a scale of its own, which need not begin at zero: compare lines within a panel, not panels."
 _TWO_TRACKS = (
     "Federated lines are those of the shared tracks, tested on facts that may be shared; control is tested on all. The "
     "two are not to be compared here: what the private tracks reached is in the tables above."
@@ -216,11 +218,12 @@ def _privacy(result: Mapping[str, Any], history: History) -> str:
     return told
 
 
-def _cost(result: Mapping[str, Any]) -> str:
+def _cost(result: Mapping[str, Any], history: History) -> str:
     arms = {
         name: owner["arms"]["federated"] for name, owner in result["owners"].items() if "federated" in owner["arms"]
     }
-    told = paragraph(*words.cost(result)) or paragraph("No arm is over yet.")
+    resumed = any(stage.restarts for stage in history.stages.values())
+    told = paragraph(*words.cost(result, resumed)) or paragraph("No arm is over yet.")
     if not arms:
         return told
     activities = list(dict.fromkeys(activity for arm in arms.values() for activity in arm["seconds"]))
@@ -243,7 +246,8 @@ _READING = facts(
         ("fede, unified", "A server that averages shared vectors; one graph made of all. Both need what owners do not "
          "give away here."),
         ("strict", "Test facts that no other owner has in its training set, through whatever chain of links: what an "
-         "owner gains here it has learned."),
+         "owner gains here is not copied. Another may still relate the same two things in other words, or the other way "
+         "round; then it is inferred from close by."),
         ("held", "Test facts that stand in a partner's training set: what an owner gains here is copied. Its benefit, "
          "and what the others give away."),
         ("chained", "Test facts that another owner holds, as only a chain of links through third owners shows."),

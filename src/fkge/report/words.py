@@ -36,21 +36,30 @@ def headline(result: Result) -> str:
             what = "gained" if gained else "lost" if lost else "neither gained nor lost"
             return f"{next(iter(gained or lost or unsure))} {what} by the company{whose}."
         if gained:
-            who = "All" if len(gained) == many else f"{count(len(gained)).capitalize()} of"
-            return f"{who} {count(many)} owners learned more in company than alone{whose}{also}."
-        return f"No owner learned more in company than alone{whose}{also}."
-    return "There is nothing to compare the federation with."
+            all_ = "Both" if many == 2 else f"All {count(many)}"
+            who = all_ if len(gained) == many else f"{count(len(gained)).capitalize()} of {count(many)}"
+            did = "learned more" if part == "strict" else "answer better"  # what others hold is copied, not learned
+            return f"{who} owners {did} in company than alone{whose}{also}."
+        did = "learned more" if part == "strict" else "answers better"
+        return f"No owner {did} in company than alone{whose}{also}."
+    return _nothing(result)
 
 
 def findings(result: Result) -> list[str]:
     """Who gained on what, by how much, who did not, who lost; then means of all arms; then what to beware of."""
     told = [sentence for part in PARTS for sentence in _part(result, part)]
-    if not told:
-        told = ["There is no control in this run, so nothing here says whether the company helped."]
-        if _has(result, "control"):
-            told = ["The federation and its control are not both finished, so nothing can be compared yet."]
+    told = told or [_nothing(result)]
     told += [sentence for part in PARTS if (sentence := _means(result, part))]
     return told + _against(result) + _few(result)
+
+
+def _nothing(result: Result) -> str:
+    """Why nothing is compared."""
+    if not _has(result, "control"):
+        return "There is no control in this run, so nothing here says whether the company helped."
+    if not any("control" in told["versus"] for told in result["owners"].values()):
+        return "The simulation is not finished, so nothing is compared yet."
+    return "No owner has two test facts of a kind, so nothing can be compared."
 
 
 def _part(result: Result, part: str) -> list[str]:
@@ -71,10 +80,12 @@ def _part(result: Result, part: str) -> list[str]:
         told.append(f"{listed(list(lost))} {verb} worse on them: {_amounts(lost)}.")
     if unsure:
         told.append(f"For {listed(list(unsure))} the difference may be chance: {_amounts(unsure)}.")
-    without = [owner for owner in result["owners"] if (test := _test(result, owner)) and part not in test]
+    compared = gained | lost | unsure
+    without = [owner for owner in result["owners"] if owner not in compared]
     if without:
         verb = "has" if len(without) == 1 else "have"
-        told.append(f"{listed(without)} {verb} no such test facts.")
+        some = any(part in _test(result, owner) for owner in without)
+        told.append(f"{listed(without)} {verb} {'fewer than two' if some else 'no'} such test facts.")
     return told
 
 
@@ -205,7 +216,7 @@ def privacy(result: Result) -> list[str]:
 
 def _none(result: Result) -> list[str]:
     return [
-        "No noise and no ε: shared vectors left as they were. Unnoised vectors give away what they were trained on; "
+        "No noise and no ε: nothing covers the vectors that left. Unnoised vectors give away what they were trained on; "
         "that is for owners who trust each other with what they share."
     ]
 
@@ -261,11 +272,17 @@ def _budgets(result: Result) -> dict[str, list[Mapping[str, Any]]]:
 # -- cost ------------------------------------------------------------------------------------------
 
 
-def cost(result: Result) -> list[str]:
-    """Wall time of all arms; CPU seconds and bytes of the federated one."""
+def cost(result: Result, resumed: bool = False) -> list[str]:
+    """Wall time of all arms; CPU seconds and bytes of the federated one.
+
+    Args:
+        resumed: an arm was broken off and taken up again.
+    """
     told = []
     if result.get("seconds"):
-        told.append(f"All finished arms together took {duration(result['seconds'])} on the wall, one after another.")
+        since = ", each since it was last taken up" if resumed else ""
+        took = duration(result["seconds"])
+        told.append(f"All finished arms together took {took} on the wall, one after another{since}.")
     arms = [arm for o in result["owners"].values() if (arm := o["arms"].get("federated"))]
     if arms:
         sums: dict[str, float] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fkge.cli.folders import whole_or_nothing
+from fkge.cli.folders import needs_run, whole_or_nothing
 from fkge.errors import RunError
 
 
@@ -42,3 +42,11 @@ def test_what_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         make(folder, RunError("is there already"))
     assert (folder / "part" / "file").exists()
+
+
+def test_a_project_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text("exchanges = 20\n")
+    with pytest.raises(RunError, match="holds settings, but no run"):
+        needs_run(tmp_path, "fkge evaluate")
+    (tmp_path / "graph.safetensors").touch()
+    assert needs_run(tmp_path, "fkge evaluate") == tmp_path

@@ -70,8 +70,8 @@ def test_missing_splits(make_tables, graph):
 def test_public_surface():
     exported = {name for name in vars(fkge.evaluation) if not name.startswith("_")}
     modules = {
-        "attacks", "categories", "classification", "counting", "evaluation", "geometry", "kernels", "known", "queries",
-        "ranking", "scoring", "significance",
+        "attacks", "categories", "classification", "counting", "geometry", "kernels", "known", "queries",
+        "ranking", "scoring", "significance", "summary",
     }  # fmt: skip
     assert exported - modules == {
         "CATEGORIES", "Classification", "Difference", "Interval", "Known", "Neighbor", "Prediction", "Ranks",

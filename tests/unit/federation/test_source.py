@@ -57,9 +57,12 @@ def test_a_folder(folder: Path) -> None:
 def test_folders_that_are_no_federations(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere: no such file or folder\. A federation is a folder"):
         read_federation(tmp_path / "nowhere")
-    with pytest.raises(SettingsError, match=r"train\.tsv\. A federation is a folder"):
+    with pytest.raises(SettingsError, match=r"train\.tsv: is none\. A federation is a folder"):
         read_federation(folder / "ant" / "train.tsv")
-    with pytest.raises(SettingsError, match="holds 1 folders of owners; a federation has at least two"):
+    with pytest.raises(SettingsError, match="holds 1 folders of owners; a federation has at least two$"):
+        read_federation(tmp_path)
+    (tmp_path / "federation.toml").touch()
+    with pytest.raises(SettingsError, match=r"at least two; did you mean .*federation\.toml\?"):
         read_federation(tmp_path)
     strange = folder / "aligned" / "ant__bea.entities.tsv"
     strange.write_text("a\tb\n")
@@ -75,7 +78,7 @@ def test_folders_that_are_no_federations(folder: Path, tmp_path: Path) -> None:
         read_federation(folder)
     for file in (folder / "aligned").iterdir():
         file.unlink()
-    with pytest.raises(SettingsError, match="no two owners share an entity or a relation; are the links there"):
+    with pytest.raises(SettingsError, match="no two owners share an entity or a relation; put links into aligned"):
         read_federation(folder)
 
 

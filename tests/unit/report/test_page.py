@@ -141,7 +141,7 @@ def test_an_unfinished_simulation_says_so(copy: Path) -> None:
     text = write_report(copy).read_text(encoding="utf-8")
     assert "This simulation is not finished: 1 of 2 arms are over" in text
     assert "fkge simulate --resume copy" in text
-    assert "not both finished" in text
+    assert "nothing is compared yet" in text
     assert "Strict: facts" in text, "what control reached is there"
 
 

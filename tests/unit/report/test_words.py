@@ -55,7 +55,19 @@ def test_parts_are_told_apart() -> None:
     text = told(made)
     assert "ant answers questions about facts that a partner holds better in company than alone" in text
     assert "bee has no such test facts." in text
-    assert words.headline(result({"a": {"held": UP}, "b": {"held": UP}})).endswith("on facts that a partner holds.")
+    assert words.headline(result({"a": {"held": UP}, "b": {"held": UP}})) == (
+        "Both owners answer better in company than alone on facts that a partner holds."
+    )
+
+
+def test_an_owner_with_a_single_test_fact_is_not_compared_and_not_forgotten() -> None:
+    made = result({"ant": {"strict": UP}, "bee": {"strict": UP}, "cat": {"strict": UP}})
+    made["owners"]["cat"]["versus"]["control"] = {}
+    assert "cat has fewer than two such test facts." in told(made)
+    for owner in made["owners"].values():
+        owner["versus"]["control"] = {}
+    assert "No owner has two test facts of a kind" in words.headline(made)
+    assert "not finished" not in told(made)
 
 
 def test_a_lone_comparison() -> None:
@@ -66,12 +78,13 @@ def test_a_lone_comparison() -> None:
 
 def test_without_control_nothing_is_claimed() -> None:
     made = result({"ant": {"strict": UP}}, arms=["federated"])
-    assert words.headline(made) == "There is nothing to compare the federation with."
+    assert "There is no control in this run" in words.headline(made)
     assert "There is no control in this run" in told(made)
     assert not any("Equal compute" in sentence for sentence in words.fairness(made))
-    made = result({"ant": {"strict": UP}}, arms=["control"])
-    made["owners"]["ant"]["versus"] = {}
-    assert "not both finished" in told(made)
+    made = result({"ant": {"strict": UP}})
+    made["owners"]["ant"]["versus"] = {}  # as of one that still has other arms to run
+    assert words.headline(made) == "The simulation is not finished, so nothing is compared yet."
+    assert words.headline(made) in told(made)
 
 
 def test_other_arms_are_put_beside_it() -> None:
@@ -126,9 +139,10 @@ def test_a_ledger_that_is_kept_is_no_lifetime_of_an_arm() -> None:
 
 def test_cost_adds_up() -> None:
     text = " ".join(words.cost(result({"ant": {"strict": UP}, "bee": {"strict": UP}})))
-    assert "1 min 1 s on the wall" in text
+    assert "1 min 1 s on the wall, one after another." in text
     assert "5.5 s of CPU time over all owners: train 4.0 s, translate 1.0 s, test 0.5 s" in text
     assert "Owners sent 4.0 kB in all, 2.0 kB each." in text
+    assert "since it was last taken up" in words.cost(result({"ant": {"strict": UP}}), resumed=True)[0]
 
 
 @pytest.mark.parametrize(
