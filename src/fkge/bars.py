@@ -90,8 +90,8 @@ def _on_terminal(console: Any) -> Any:
             return Text(_speed(task.finished_speed or task.speed, task.fields["unit"]), style="cyan")
 
     return Drawn(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), Speed(),
-        TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn(), TextColumn("{task.fields[shown]}"),
+        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), Speed(),
+        TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn(), TextColumn("{task.fields[shown]}", markup=False),
         console=console, transient=True,
     )  # fmt: skip
 

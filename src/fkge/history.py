@@ -4,7 +4,8 @@
 (`History.read`). The view on the terminal, the report and the live page show nothing else while a run is under way.
 
 Times are seconds since the arm began: of a clock on the wall, or of the engine's own where owners run in one process.
-An arm that was broken off and taken up again goes on where its last record lay.
+An arm that was broken off and taken up again goes on where its last record lay. What an owner does once more, because
+its checkpoint is older than that record, or because the arm has a server and begins anew, is told once more.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class History:
                 stage.seconds = record["seconds"]
                 for course in stage.courses.values():
                     course._ends(stage.end)
-                    course.state = "done"
+                    course.state, course.why = "done", None
 
     # -- events of an owner --------------------------------------------------------------------------
 
@@ -277,6 +278,9 @@ class History:
     def _refused(self, stage: Stage, course: Course, time: float, record: dict[str, Any]) -> None:
         self._say(stage, course, time, f"turned {record['peer']} away: {record['why']}")
 
+    def _over_budget(self, stage: Stage, course: Course, time: float, record: dict[str, Any]) -> None:
+        self._say(stage, course, time, f"cannot afford what {record['peer']} asks for: {record['why']}")
+
     def _given_up(self, stage: Stage, course: Course, time: float, record: dict[str, Any]) -> None:
         if record["hosting"] and record["peer"] in course._games:
             course._games.pop(record["peer"]).end = time
@@ -288,7 +292,10 @@ class History:
         self.said.append((stage.arm, time, course.owner, text))
 
 
-_EVENTS = {"state", "progress", "hosting", "translated", "given up", "work", "concluded", "died", "refused", "lost"}
+_EVENTS = {
+    "state", "progress", "hosting", "translated", "given up", "work", "concluded", "died", "refused", "over budget",
+    "lost",
+}  # fmt: skip
 
 
 def _in_words(before: float | None, test: Test) -> str:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from fkge.engines import ENGINES, Engine, run_central
-from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
+from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
 from fkge.federation import (
     PARTS,
@@ -90,6 +90,12 @@ class Simulation:
         if engine not in ENGINES:
             raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
         cls._check_alike(arms, federation, settings)
+        for name, member in federation.members.items():
+            if len(member.graph.valid) == 0:
+                raise GraphError(
+                    name, "has no validation triples, by which an owner decides what it keeps",
+                    "Add some: a valid file beside train and test, or more triples to split.",
+                )  # fmt: skip
         two_tracks = settings.privacy.mode == "dp" or any(m.policy for m in federation.members.values())
         if two_tracks and (central := [arm for arm in arms if arm in CENTRAL]):
             raise SettingsError(
@@ -145,13 +151,7 @@ class Simulation:
         if not path.exists():
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
         way_out = "Put it back from a copy, or make the simulation anew."
-        about = read_json(path, way_out)
-        if missing := {"federation", "owners", "arms", "engine", "seed", "two_tracks"} - about.keys():
-            raise RunError(
-                f"{path}: does not say {', '.join(sorted(missing))}; another version of fkge made it, or it is damaged. "
-                f"{way_out}"
-            )
-        return cls(folder, about)
+        return cls(folder, read_json(path, way_out, "federation", "owners", "arms", "engine", "seed", "two_tracks"))
 
     @property
     def homes(self) -> list[Home]:
@@ -182,7 +182,7 @@ class Simulation:
         """What the finished simulation found, or None."""
         path = self.folder / "results.json"
         way_out = f"Remove it, and sum up anew: fkge simulate --resume {self.folder}"
-        return read_json(path, way_out) if path.exists() else None
+        return read_json(path, way_out, "mean", "owners") if path.exists() else None
 
     # -- running -------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,7 @@ class Trace:
             return "" if f.read(1) in (b"", b"\n") else "\n"
 
     def read(self) -> list[dict[str, Any]]:
-        """All complete records; a line cut short by a crash is left out."""
+        """All complete records; a line that is none, such as one cut short by a crash, is left out."""
         return self.since(0)[0]
 
     def since(self, offset: int) -> tuple[list[dict[str, Any]], int]:
@@ -87,9 +88,11 @@ class Trace:
         records = []
         for line in data.split(b"\n"):
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(record, dict) and "event" in record:
+                records.append(record)
         return records, offset + len(data)
 
     def keep(self, records: list[dict[str, Any]]) -> None:
@@ -98,14 +101,18 @@ class Trace:
         write_atomically(self.path, lines.encode())
 
 
-def read_json(path: Path, way_out: str) -> dict[str, Any]:
-    """The JSON object in a file of a run; if there is another thing in it, a `RunError` that ends with the way out."""
+def read_json(path: Path, way_out: str, *keys: str) -> dict[str, Any]:
+    """The JSON object in a file of a run. If it is none, or lacks `keys`, a `RunError` that ends with the way out."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise RunError(f"{path}: is damaged. {way_out}")
+    if missing := [key for key in keys if key not in found]:
+        raise RunError(
+            f"{path}: does not say {', '.join(missing)}; it is damaged, or of another version of fkge. {way_out}"
+        )
     return found
 
 
@@ -127,3 +134,24 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def whole_or_nothing(folder: Path) -> Iterator[None]:
+    """Make something in a folder that is new or empty: if that fails or is interrupted, what was written goes again.
+
+    A folder that holds something is never touched, nor is one that turns out to be somebody else's (`RunError`).
+    """
+    there = folder.exists()
+    if there and any(folder.iterdir()):
+        yield
+        return
+    try:
+        yield
+    except RunError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if there:
+            folder.mkdir(exist_ok=True)
+        raise

@@ -16,7 +16,6 @@ A ``@`` in a metric's name is written ``_at_``, since MLflow takes none.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from typing import Any
 from fkge.errors import RunError, SettingsError, TrackerError, did_you_mean, need
 from fkge.history import History
 from fkge.settings import read_toml
-from fkge.trace import SILENT, Progress, Trace
+from fkge.trace import SILENT, Progress, Trace, read_json
 
 EXPERIMENT = "fkge"
 _MANY = 500  # metrics at a time; MLflow takes a thousand
@@ -103,7 +102,7 @@ def _of_training(run: Path, settings: dict[str, Any]) -> Course:
 
 
 def _of_simulation(run: Path, settings: dict[str, Any]) -> Iterator[Course]:
-    about, result = _json(run / "simulation.json") or {}, _json(run / "results.json")
+    about, result = _json(run / "simulation.json") or {}, _json(run / "results.json", "mean")
     asked = {key: about[key] for key in ("federation", "engine", "seed")}
     whole = Course("", asked | settings, files=_present(run, "settings.toml", "results.json", "trace.jsonl"))
     if result is not None:
@@ -117,7 +116,7 @@ def _of_simulation(run: Path, settings: dict[str, Any]) -> Iterator[Course]:
                 for test in stages[arm].courses[owner].tests:
                     _note(course, test.epoch, {"valid/mrr": test.score, "valid/best": test.best})
             folder = run / "arms" / arm / owner
-            found = _json(folder / "result.json")
+            found = _json(folder / "result.json", "test")
             if found is not None:
                 course.over, course.last = True, _numbers({"test": found["test"]})
             if (folder / "settings.toml").exists():
@@ -151,8 +150,8 @@ def _numbers(values: Mapping[str, Any], before: str = "") -> dict[str, float]:
     return out
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def _json(path: Path, *keys: str) -> dict[str, Any] | None:
+    return read_json(path, "Put it back from a copy.", *keys) if path.exists() else None
 
 
 def _present(run: Path, *names: str) -> list[Path]:

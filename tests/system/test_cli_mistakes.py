@@ -151,7 +151,7 @@ MISTAKES = [
     ("report folder", 13, "folder: holds no run"),
     ("dashboard run", 13, "run: is a run of `fkge train`, not a simulation"),
     ("dashboard nowhere", 13, "there is no such folder"),
-    ("simulate --resume damaged", 13, "damaged/simulation.json: is damaged; put it back"),
+    ("simulate --resume damaged", 13, "damaged/simulation.json: is damaged. Put it back"),
     ("audit damaged", 13, "damaged/simulation.json: is damaged"),
     ("export damaged --to numpy --out x --owner ant", 13, "damaged/simulation.json: is damaged"),
     ("export sim --to numpy --out x", 13, "whose vectors? It has ant, bee, cat"),

@@ -77,6 +77,11 @@ def test_what_was_learned_is_credited_to_those_who_gave() -> None:
     ]  # fmt: skip
 
 
+def test_what_an_owner_cannot_afford_is_told() -> None:
+    told = History.of([begin(), record("over budget", owner="a", peer="b", t=1.0, why="the budget is 3")]).said
+    assert told == [("federated", 1.0, "a", "cannot afford what b asks for: the budget is 3")]
+
+
 def test_an_arm_taken_up_again_goes_on_where_it_broke_off() -> None:
     history = History.of([
         begin(1000.0), work("a", 2.0, 0.0, 3, initial=True), record("state", owner="a", t=2.0, state="sleep"),

@@ -1,4 +1,4 @@
-"""The trace survives a crash in the middle of a line."""
+"""The trace survives a crash in the middle of a line; what is half made goes again, what was there never does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fkge.trace import Trace, write_atomically
+from fkge.errors import RunError
+from fkge.trace import Trace, whole_or_nothing, write_atomically
 
 
 def test_records_read_back_and_a_cut_line_is_left_out(tmp_path: Path) -> None:
@@ -37,3 +38,37 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+
+
+def make(folder: Path, error: BaseException) -> None:
+    """Begin to, and fail."""
+    with whole_or_nothing(folder):
+        (folder / "part").mkdir(parents=True)
+        (folder / "part" / "file").write_text("x")
+        raise error
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("there", [False, True])
+def test_what_is_half_made_goes(error: type[BaseException], there: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    if there:
+        folder.mkdir()
+    with pytest.raises(error):
+        make(folder, error())
+    assert folder.exists() is there
+    assert not there or not any(folder.iterdir())
+
+
+def test_what_was_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(OSError, match="full"), whole_or_nothing(tmp_path):
+        raise OSError("full")
+    assert (tmp_path / "mine").read_text() == "x"
+
+
+def test_what_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(RunError):
+        make(folder, RunError("is there already"))
+    assert (folder / "part" / "file").exists()

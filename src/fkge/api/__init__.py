@@ -31,7 +31,9 @@ from fkge.runs import Run
 from fkge.simulations import Simulation
 
 
-def evaluate(model: Trained | str | Path, splits: Sequence[str] = ("valid", "test"), **options: Any) -> dict[str, Any]:
+def evaluate(
+    model: Trained | str | Path, splits: str | Sequence[str] = ("valid", "test"), **options: Any
+) -> dict[str, Any]:
     """Metrics of a trained model, or of the one in a folder; see `Trained.evaluate`."""
     if not isinstance(model, Trained):
         found = open(model)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fkge.align import read_links
 from fkge.api.models import AnyGraph, Trained
-from fkge.api.work import Recipe, interrupted, merged, whole_or_nothing, workplace
+from fkge.api.work import Recipe, interrupted, merged, workplace
 from fkge.bars import bars, interruptible
 from fkge.errors import RunError, SettingsError, UnknownLabelError, need
 from fkge.export import locate
@@ -18,6 +18,7 @@ from fkge.federation.source import checked
 from fkge.graph import Graph, read_graph
 from fkge.runs import Run
 from fkge.simulations import Simulation
+from fkge.trace import whole_or_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +108,7 @@ class Federation:
 
         Args:
             out: the folder to make; a temporary one if None.
-            baselines: further arms, of independent, control, permuted, random, fede and unified; in a text, comma between.
+            baselines: further arms, of independent, control, permuted, random, fede and unified; in a text, by commas.
             seed: of everything random.
             recipe: settings to begin with: a recipe's name, a TOML file or a dict.
             engine: ``"processes"``, one for each owner, or ``"in-process"``, which repeats to the bit.
@@ -136,7 +137,7 @@ class Federation:
             with interruptible() as stop:
                 found = simulation.run(progress=shown, stop=stop)
         if found is None:
-            raise interrupted("federation.simulate(", out)
+            raise interrupted("federation.simulate(…", out)
         return Result(simulation, keep)
 
 

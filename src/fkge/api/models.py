@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fkge import evaluation as ask
-from fkge.api.work import Recipe, interrupted, merged, whole_or_nothing, workplace
+from fkge.api.work import Recipe, interrupted, merged, workplace
 from fkge.bars import bars, interruptible
 from fkge.embed import Tables
 from fkge.errors import need
@@ -21,6 +21,7 @@ from fkge.export.files import Kind, frame_of, labels_of
 from fkge.graph import Graph, read_graph
 from fkge.runs import Run
 from fkge.settings import TrainSettings
+from fkge.trace import whole_or_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,11 +109,12 @@ class Trained:
         """What was found when it was trained, as in its result.json."""
         return self._run.result
 
-    def evaluate(self, splits: Sequence[str] = ("valid", "test"), **options: Any) -> dict[str, Any]:
+    def evaluate(self, splits: str | Sequence[str] = ("valid", "test"), **options: Any) -> dict[str, Any]:
         """Metrics by split: mr, mrr, hits@1, hits@3, hits@10, accuracy. Options are those of
         `fkge.evaluation.evaluate`, such as ``type_constraint=True`` or ``categories=True``.
         """
-        return ask.evaluate(self.tables, self.graph, splits, **options)
+        chosen = [splits] if isinstance(splits, str) else splits
+        return ask.evaluate(self.tables, self.graph, chosen, **options)
 
     def predict(
         self,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fkge.errors import RunError
 from fkge.recipes import find
 from fkge.settings import Settings, read_toml
 
@@ -32,18 +30,6 @@ def workplace(out: str | Path | None) -> tuple[Path, object]:
         return Path(out), None
     temporary = _Temporary()
     return temporary.folder, temporary
-
-
-@contextmanager
-def whole_or_nothing(folder: Path) -> Iterator[None]:
-    """What is made in an empty `folder` goes again if it is not finished: nobody could take it up."""
-    try:
-        yield
-    except RunError:  # it turns out to be somebody else's
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def interrupted(call: str, out: str | Path | None) -> KeyboardInterrupt:

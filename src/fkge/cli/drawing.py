@@ -30,6 +30,6 @@ class Screen:
 @contextmanager
 def drawing(quiet: bool) -> Iterator[Screen]:
     """A screen for as long as the context lasts."""
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, emoji=False)
     with bars(not quiet, console) as progress:
         yield Screen(console, progress)

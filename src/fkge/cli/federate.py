@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from fkge.bars import interruptible
 from fkge.cli import tables
 from fkge.cli.drawing import Screen, drawing
 from fkge.cli.exits import BROKEN, INTERRUPTED, Misuse
-from fkge.cli.folders import needs_simulation, needs_sound, whole_or_nothing
+from fkge.cli.folders import needs_simulation
 from fkge.cli.live import watching
 from fkge.cli.options import (
     FEDERATE,
@@ -30,6 +31,7 @@ from fkge.cli.options import (
     owners_of,
 )
 from fkge.errors import RunError
+from fkge.trace import whole_or_nothing
 
 if TYPE_CHECKING:
     from fkge.federation import Federation
@@ -167,7 +169,7 @@ def simulate(
                     out, read, settings, baselines=filter(None, names), engine=engine or "processes", seed=seed or 0,
                     progress=progress,
                 )  # fmt: skip
-    result = _run(simulation, quiet, f"fkge simulate --resume {out}")
+    result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(out))}")
     tables.answer(result, as_json, lambda: tables.simulation_tables(result))
 
 
@@ -201,7 +203,7 @@ def demo(
             )
     else:
         simulation = _new_demo(name, out, seed or 0, quiet)
-    result = _run(simulation, quiet, f"fkge demo {name} --out {out}")
+    result = _run(simulation, quiet, f"fkge demo {name} --out {quote(str(out))}")
 
     from fkge.report import write_report
 
@@ -289,7 +291,7 @@ def _opened(folder: Path) -> Simulation:
 
     if not (folder / "simulation.json").exists() and (folder / "graph.safetensors").exists():
         raise RunError(f"{folder}: is a run of `fkge train`; go on with it: fkge train --resume --out {folder}")
-    return Simulation.open(needs_sound(folder))
+    return Simulation.open(folder)
 
 
 def _check(out: Path, settings: Any) -> None:

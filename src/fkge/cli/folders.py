@@ -6,9 +6,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from fkge.cli.options import about
@@ -52,9 +49,10 @@ def needs_simulation(folder: Path) -> Path:
 
 def needs_sound(folder: Path) -> Path:
     """`folder`, unless it is a simulation whose description is damaged."""
-    path = folder / "simulation.json"
-    if path.exists() and not {"federation", "owners", "arms", "engine", "seed"} <= about(folder).keys():
-        raise RunError(f"{path}: is damaged; put it back, or make the simulation anew")
+    if (folder / "simulation.json").exists():
+        from fkge.simulations import Simulation
+
+        Simulation.open(folder)
     return folder
 
 
@@ -68,24 +66,3 @@ def needs_whole(folder: Path) -> Path:
 def _part_of(folder: Path) -> Path | None:
     """The simulation that a folder lies in."""
     return next((parent for parent in folder.parents[:3] if (parent / "simulation.json").exists()), None)
-
-
-@contextmanager
-def whole_or_nothing(folder: Path) -> Iterator[None]:
-    """Make something in a folder that is new or empty: if that fails or is interrupted, what was written goes again.
-
-    A folder that holds something is never touched, nor is one that turns out to be somebody else's (`RunError`).
-    """
-    there = folder.exists()
-    if there and any(folder.iterdir()):
-        yield
-        return
-    try:
-        yield
-    except RunError:
-        raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        if there:
-            folder.mkdir(exist_ok=True)
-        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from fkge.bars import interruptible
 from fkge.cli import tables
 from fkge.cli.drawing import drawing
 from fkge.cli.exits import INTERRUPTED, Misuse
-from fkge.cli.folders import needs_run, whole_or_nothing
+from fkge.cli.folders import needs_run
 from fkge.cli.options import (
     LEARN,
     AsJson,
@@ -26,6 +27,7 @@ from fkge.cli.options import (
     example,
 )
 from fkge.errors import RunError
+from fkge.trace import whole_or_nothing
 
 commands = typer.Typer()
 
@@ -90,7 +92,7 @@ def train(
         with interruptible(progress.say) as stop:
             result = run.train(progress=progress, stop=stop)
     if result is None:
-        progress.say(f"stopped; nothing is lost. Go on with: fkge train --resume --out {out}")
+        progress.say(f"stopped; nothing is lost. Go on with: fkge train --resume --out {quote(str(out))}")
         raise typer.Exit(INTERRUPTED)
     tables.answer(result, as_json, lambda: [tables.metrics_table(run, result)])
 

@@ -58,12 +58,18 @@ class View:
         plan: epochs of each owner by arm, for all arms, in order.
         history: what happened before, as far as it is known.
         clock: seconds, for elapsed time.
+        two_tracks: what owners share is tested on other facts than the control, so no gain is told.
     """
 
     def __init__(
-        self, name: str, plan: dict[str, int], history: History, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        plan: dict[str, int],
+        history: History,
+        clock: Callable[[], float] = time.monotonic,
+        two_tracks: bool = False,
     ) -> None:
-        self.name, self.plan, self.history = name, plan, history
+        self.name, self.plan, self.history, self.two_tracks = name, plan, history, two_tracks
         self._clock, self._began = clock, clock()
         self._before = self.share
         self._lock = threading.Lock()
@@ -163,7 +169,7 @@ class View:
     # -- figures -------------------------------------------------------------------------------------
 
     def _control(self, stage: Stage) -> Stage | None:
-        return self.history.stages.get("control") if stage.arm != "control" else None
+        return self.history.stages.get("control") if stage.arm != "control" and not self.two_tracks else None
 
     def bar(self, stage: Stage, course: Course) -> ProgressBar:
         return ProgressBar(total=max(1, stage.epochs), completed=min(course.epoch, stage.epochs), width=8)
@@ -237,11 +243,12 @@ def plan_of(simulation: Simulation) -> dict[str, int]:
 @contextmanager
 def watching(simulation: Simulation, quiet: bool) -> Iterator[tuple[Screen, Watch | None]]:
     """A place to report to, and whom to tell of every record, while a simulation runs."""
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, emoji=False)
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         with drawing(quiet) as screen:
             yield screen, None
         return
-    view = View(simulation.about["federation"], plan_of(simulation), History.read(simulation.folder))
+    about, history = simulation.about, History.read(simulation.folder)
+    view = View(about["federation"], plan_of(simulation), history, two_tracks=about["two_tracks"])
     with Live(view, console=console, refresh_per_second=4, transient=True):
         yield Screen(console, SILENT), view.feed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from fkge.errors import RunError
@@ -41,11 +42,15 @@ def write_project(folder: Path) -> list[str]:
             write_atomically(folder / file.name, file.read_bytes())
     text = _HEAD + "\n".join(readable(FederationSettings, CHOSEN)) + "\n"
     write_atomically(folder / "settings.toml", text.encode())
+    federation, settings, run, model = (
+        quote(str(folder / name))
+        for name in ("federation.toml", "settings.toml", "run", "run/arms/federated/gazetteer")
+    )
     return [
         f"{folder}: a federation of two owners; README.md says what is what. Run it:",
-        f"  fkge simulate {folder / 'federation.toml'} --config {folder / 'settings.toml'} --out {folder / 'run'}",
-        f"  fkge report {folder / 'run'}",
-        f"  fkge predict {folder / 'run/arms/federated/gazetteer'} --head Danube --relation 'flows through'",
+        f"  fkge simulate {federation} --config {settings} --out {run}",
+        f"  fkge report {run}",
+        f"  fkge predict {model} --head Danube --relation 'flows through'",
     ]
 
 

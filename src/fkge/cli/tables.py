@@ -23,7 +23,7 @@ def answer(result: Mapping[str, Any], as_json: bool, shown: Callable[[], Iterabl
         if isinstance(item, str):
             print(item, flush=True)
         else:
-            Console().print(item)
+            Console(markup=False, emoji=False).print(item)  # names are data
 
 
 _COLUMNS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
@@ -113,8 +113,8 @@ _PARTS = {
 }
 
 
-def simulation_tables(result: dict[str, Any]) -> Iterator[Table]:
-    """For each part of the test triples, MRR by owner and arm, then means over owners of other metrics too."""
+def simulation_tables(result: dict[str, Any]) -> Iterator[Table | Text]:
+    """For each part of the test triples, MRR by owner and arm, then means of other metrics too; what was spent."""
     arms = list(result["mean"])
     for part, meaning in _PARTS.items():
         if not any(part in scores for scores in result["mean"].values()):
@@ -132,6 +132,8 @@ def simulation_tables(result: dict[str, Any]) -> Iterator[Table]:
             drawn.add_row(f"mean {metric}", *(_short(means[arm]) for arm in arms), gain)
         yield drawn
     yield from _privacy_table(result)
+    if result["privacy"]["mode"] == "none":
+        yield Text("No noise was added to what owners sent, and no ε covers it (--privacy).", "dim")
 
 
 def _privacy_table(result: dict[str, Any]) -> Iterator[Table]:

@@ -53,7 +53,7 @@ class Figures:
             out["gains"] = _each(lambda width: gains(w.result or {}, over=w.before or "", width=min(width, 460)))
         one = network(history, self._common(), None if w.status == "running" else arm)
         out["network"] = {"wide": one, "narrow": one}
-        out["accuracy"] = _each(lambda width: accuracy(history, width=width))
+        out["accuracy"] = _each(lambda width: accuracy(history, width=width, two_tracks=w.two_tracks))
         out["timeline"] = _each(lambda width: timeline(history, arm, width=width, clock=clock))
         if "federated" in history.stages:
             out["learned"] = _each(lambda width: learned(history, width=min(width, 400)))
@@ -63,8 +63,9 @@ class Figures:
 
     def of_owner(self, owner: str) -> dict[str, str]:
         """One owner's course."""
-        with self._watched.lock:
-            return _each(lambda width: accuracy(self._watched.history, owner, width=min(width, 620)))
+        w = self._watched
+        with w.lock:
+            return _each(lambda width: accuracy(w.history, owner, width=min(width, 620), two_tracks=w.two_tracks))
 
     def _common(self) -> dict[str, dict[str, int]]:
         """By owner and peer, entities in common; read once."""

@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -94,11 +95,18 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _copied(path: Path, folder: Path) -> Path:
-    """The ledger's files as they are between two turns of its writers."""
+    """The ledger's files as they are between two turns of its writers.
+
+    Whoever closes it last empties its log into it and removes the log, without taking a turn: then it is copied again.
+    """
+    log = path.with_name(path.name + "-wal")
     with path.with_name(path.name + ".key").open("rb") as key:
         fcntl.flock(key, fcntl.LOCK_SH)
-        for ending in ("", "-wal", ".key", ".anchor"):
-            source = path.with_name(path.name + ending)
-            if source.exists():
-                shutil.copy2(source, folder / source.name)
-    return folder / path.name
+        while True:
+            logged = log.exists()
+            (folder / log.name).unlink(missing_ok=True)
+            for source in (path, *([log] if logged else []), Path(key.name), path.with_name(path.name + ".anchor")):
+                with suppress(FileNotFoundError):
+                    shutil.copy2(source, folder / source.name)
+            if log.exists() == logged:
+                return folder / path.name

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -158,7 +159,7 @@ def serve(
     app = make_app(run, token, {host, socket.gethostname()} if not _is_loopback(host) else {host})
     with _listening(host, port) as listening:
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else "")
+        address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={quote(token, safe='')}" if token else "")
         if not (run / "simulation.json").exists():
             say(f"{run} holds no simulation yet; the page waits for it.")
         if not _is_loopback(host):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import Any, Literal
@@ -84,7 +83,7 @@ class Watched:
 
     def _look_at_status(self) -> Status:
         if self.result is None and (self.run / "results.json").exists():
-            self.result = json.loads((self.run / "results.json").read_text(encoding="utf-8"))
+            self.result = Simulation.open(self.run).result
         if self.result is not None:
             return "finished"
         if Simulation.is_running(self.run):
@@ -107,6 +106,11 @@ class Watched:
     def before(self) -> str | None:
         """The arm in which owners are alone, to compare with."""
         return next((arm for arm in BEFORE if arm in self.about.get("arms", ())), None)
+
+    @property
+    def two_tracks(self) -> bool:
+        """Whether what owners share is tested on other facts than the lone owner: the two are not to be compared."""
+        return bool(self.about.get("two_tracks"))
 
     def state(self) -> dict[str, Any]:
         """All but the figures, as JSON. Times are seconds; ``began`` counts from 1970."""
@@ -161,6 +165,8 @@ class Watched:
 
     def _alongside(self, name: str, met: Course) -> float | None:
         """The best that the lone owner had reached when it had spent as many epochs as the federated one by now."""
+        if self.two_tracks:
+            return None
         lone = self._course(self.history.stages.get(self.before or ""), name)
         epoch = met.tests[-1].epoch if met.tests else 0
         return lone.best_by(epoch)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
@@ -73,7 +73,7 @@ class Processes:
             worker = context.Process(
                 target=_main, args=(str(self._folders[name]), ends[name], theirs), name=f"fkge {name}", daemon=True
             )
-            with _no_script():
+            with _no_script(), _deaf():
                 worker.start()
             # Only the two owners may hold the ends of their pipe, or nobody would notice when one of them dies.
             for end in (*ends[name].values(), theirs):
@@ -505,6 +505,17 @@ def _no_script() -> Iterator[None]:
         sys.modules["__main__"] = program
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started meanwhile never hears a Ctrl-C, not even before it can say so itself; we hear it afterwards."""
+    resource_tracker.ensure_running()  # on its first start it would end the deafness
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _lock(path: Path) -> IO[str]:
     """Hold an owner's home for this process; one that is leaving, after its starting process died, is waited for."""
     held = path.open("w")
@@ -514,7 +525,6 @@ def _lock(path: Path) -> IO[str]:
 
 def _main(folder: str, pipes: dict[str, Connection], control: Connection) -> None:
     """The life of an owner's process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starting process hears it and says what to do
     import torch
 
     torch.set_num_threads(1)

@@ -15,7 +15,6 @@ it only to whom you would hand the model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from fkge.export.pykeen import load_pykeen as load_pykeen
 from fkge.export.pykeen import write_pykeen
 from fkge.graph import Graph
 from fkge.runs import Run
-from fkge.trace import SILENT, Progress
+from fkge.trace import SILENT, Progress, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +102,7 @@ def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
         if owner is not None:
             raise RunError(f"{run}: is no simulation and has no owners; leave {owner!r} out")
         return run
-    about = json.loads((run / "simulation.json").read_text(encoding="utf-8"))
+    about = read_json(run / "simulation.json", "Put it back from a copy.")
     owners = about["owners"]
     if owner is None:
         raise RunError(f"{run}: is a simulation; whose vectors? It has {', '.join(owners)}")

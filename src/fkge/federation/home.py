@@ -53,7 +53,7 @@ from fkge.federation.source import Federation, Links, Member
 from fkge.graph import Graph, Policy, Shareable, load_graph, sample_triples, save_graph
 from fkge.graph.graph import Triples
 from fkge.settings import TrainSettings
-from fkge.trace import SILENT, Progress, write_atomically
+from fkge.trace import SILENT, Progress, read_json, write_atomically
 
 _PEERS, _WHOLE, _RANKS = "fkge.peers.2", "fkge.whole.1", "fkge.ranks.1"
 PARTS = ("strict", "chained", "held")
@@ -330,7 +330,8 @@ class Home:
     def result(self, arm: str) -> dict[str, Any] | None:
         """What the owner reached in `arm`, if that is over."""
         path = self.arm_folder(arm) / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        way_out = f"Remove it, and go on: fkge simulate --resume {self.folder.parent.parent}"
+        return read_json(path, way_out) if path.exists() else None
 
 
 def make_homes(

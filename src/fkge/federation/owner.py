@@ -311,7 +311,9 @@ class Owner:
     def score(self) -> float:
         """Filtered MRR of the vectors as they are, on the validation triples that decide."""
         if len(self._decide) == 0:
-            raise RunError(f"{self.name}: has no validation triples to decide on")
+            raise RunError(
+                f"{self.name}: has no validation triples to decide on; give it more, or let all decide (--decide all)"
+            )
         return metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
 
     def _test(self) -> tuple[float, bool]:

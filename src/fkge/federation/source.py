@@ -186,8 +186,8 @@ def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation
         return _from_toml(path, progress)
     missing = f"no such file or folder{did_you_mean(str(path), data.NAMES).rstrip('?')}"
     raise SettingsError(
-        f"{path}: {'is none' if path.exists() else missing}. A federation is a folder with a folder per owner, a .toml file, "
-        f"or an embedded one: {', '.join(data.NAMES)}."
+        f"{path}: {'is none' if path.exists() else missing}. A federation is a folder with a folder per owner, a .toml "
+        f"file, or an embedded one: {', '.join(data.NAMES)}."
     )
 
 
@@ -274,5 +274,8 @@ def checked(
         )
     for owner in members:
         if owner.startswith(".") or "/" in owner or "|" in owner or owner == "":
-            raise SettingsError(f"{where}: {owner!r} cannot be an owner's name; it names a folder too")
+            raise SettingsError(
+                f"{where}: {owner!r} cannot be an owner's name, since it names a folder too; "
+                "choose one without / and | that does not begin with a dot"
+            )
     return federation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from fkge.errors import RunError
 from fkge.history import History
-from fkge.trace import Trace
+from fkge.trace import Trace, read_json
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,12 @@ def read(run: Path) -> Simulated | Trained:
 
 
 def _simulated(run: Path) -> Simulated:
-    about = _json(run / "simulation.json")
+    anew = "Put it back from a copy, or make the simulation anew."
+    about = read_json(run / "simulation.json", anew, "federation", "owners", "arms", "engine", "seed", "two_tracks")
     settings = (run / "settings.toml").read_text(encoding="utf-8")
     finished = (run / "results.json").exists()
-    result = _json(run / "results.json") if finished else _so_far(run)
+    again = f"Remove it, and sum up anew: fkge simulate --resume {run}"
+    result = read_json(run / "results.json", again, "mean", "owners") if finished else _so_far(run)
     policies = [owner for owner in about["owners"] if (run / "owners" / owner / "policy.toml").exists()]
     result |= {"arms": about["arms"], "two_tracks": about["two_tracks"], "policies": policies}
     return Simulated(run, about, settings, result, finished, not finished and _is_running(run), History.read(run))
@@ -139,12 +140,6 @@ def _mean(owners: Mapping[str, Any], arm: str) -> dict[str, dict[str, float]]:
 
 def _trained(run: Path) -> Trained:
     settings = (run / "settings.toml").read_text(encoding="utf-8")
-    result = _json(run / "result.json") if (run / "result.json").exists() else None
+    again = f"Put it back from a copy, or remove it and train anew: fkge train --resume --out {run}"
+    result = read_json(run / "result.json", again) if (run / "result.json").exists() else None
     return Trained(run, settings, result, Trace(run / "trace.jsonl").read())
-
-
-def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is no JSON object")
-    return found

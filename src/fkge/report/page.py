@@ -183,8 +183,9 @@ def _keys(history: History, width: int) -> str:
 
 _SCALES = "Each owner has a scale of its own, which need not begin at zero: compare lines within a panel, not panels."
 _TWO_TRACKS = (
-    "Federated lines are those of the shared tracks, tested on facts that may be shared; control is tested on all. The "
-    "two are not to be compared here: what the private tracks reached is in the tables above."
+    "Federated lines are those of the shared tracks, tested on facts that may be shared (under differential privacy, "
+    "not at all); control is tested on all. The two are not to be compared here: what the private tracks reached is in "
+    "the tables above."
 )
 _TIMELINE = (
     "The federated arm, a row per owner: work on its vectors above, translations with it as host below. Sleep after an "
@@ -246,8 +247,8 @@ _READING = facts(
         ("fede, unified", "A server that averages shared vectors; one graph made of all. Both need what owners do not "
          "give away here."),
         ("strict", "Test facts that no other owner has in its training set, through whatever chain of links: what an "
-         "owner gains here is not copied. Another may still relate the same two things in other words, or the other way "
-         "round; then it is inferred from close by."),
+         "owner gains here is not copied. Another may still relate the same two things in other words, or the other "
+         "way round; then it is inferred from close by."),
         ("held", "Test facts that stand in a partner's training set: what an owner gains here is copied. Its benefit, "
          "and what the others give away."),
         ("chained", "Test facts that another owner holds, as only a chain of links through third owners shows."),

@@ -10,6 +10,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 TEXT, SMALL = 12, 11
@@ -160,15 +161,13 @@ class Drawing:
         self._add(f'path class="{role}" d="{d}{"" if shape in ("cross", "line") else "Z"}"', tip)
 
     def x_axis(self, scale: Scale, y: float, top: float, values: Sequence[float], labels: Sequence[str]) -> None:
-        """A line at `y`, grid lines up to `top`, and labels below that do not touch each other."""
-        end = -math.inf
-        for value, label in zip(values, labels, strict=True):
-            x, half = scale(value), width_of(label, SMALL) / 2
-            self.line(x, top, x, y, "grid")
-            at = min(max(x, half), self.width - half)
-            if at - half > end + 4:
-                self.text(at, y + 15, label, "small quiet", "middle")
-                end = at + half
+        """A line at `y`, grid lines up to `top`, and below them as many labels, at even steps, as do not touch."""
+        halves = [width_of(label, SMALL) / 2 for label in labels]
+        places = [min(max(scale(v), h), self.width - h) for v, h in zip(values, halves, strict=True)]
+        for value in values:
+            self.line(scale(value), top, scale(value), y, "grid")
+        for i in _even(places, halves, list(values).index(0) if 0 in values else 0):
+            self.text(places[i], y + 15, labels[i], "small quiet", "middle")
         self.line(scale.start, y, scale.end, y, "axis")
 
     def y_axis(self, scale: Scale, left: float, right: float, values: Sequence[float], labels: Sequence[str]) -> None:
@@ -177,6 +176,15 @@ class Drawing:
             y = scale(value)
             self.line(left, y, right, y, "grid")
             self.text(left - 5, y + 4, label, "small quiet", "end")
+
+
+def _even(places: Sequence[float], halves: Sequence[float], first: int) -> list[int]:
+    """Every so many-th label, `first` among them, so that none touches the next."""
+    for step in range(1, len(places) + 1):
+        kept = list(range(first % step, len(places), step))
+        if all(places[b] - halves[b] > places[a] + halves[a] + 4 for a, b in pairwise(kept)):
+            return kept
+    return []
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from fkge.report.numbers import count, duration, listed, plain, short, signed, size
 
 FEW = 100
-"""Test facts below which an owner's interval is called wide."""
+"""Test facts below which an owner's interval is called rough: the bootstrap is too sure of itself there."""
 
 PARTS = {
     "strict": "facts that no other owner holds",
@@ -102,7 +102,7 @@ def _few(result: Result) -> list[str]:
         few = [f"{owner} {many:,}" for owner, many in owners.items() if many < FEW]
         if few:
             told.append(f"{part} {', '.join(few)}")
-    return [f"Few test facts ({'; '.join(told)}), so intervals are wide there."] if told else []
+    return [f"Few test facts ({'; '.join(told)}), so intervals are rough there, and rather too narrow."] if told else []
 
 
 def _sorted(
@@ -216,8 +216,8 @@ def privacy(result: Result) -> list[str]:
 
 def _none(result: Result) -> list[str]:
     return [
-        "No noise and no ε: nothing covers the vectors that left. Unnoised vectors give away what they were trained on; "
-        "that is for owners who trust each other with what they share."
+        "No noise and no ε: nothing covers the vectors that left. Unnoised vectors give away what they were trained "
+        "on; that is for owners who trust each other with what they share."
     ]
 
 

@@ -59,6 +59,13 @@ def federated(owners: list[str]) -> tuple[View, Clock]:
     return view, clock
 
 
+def test_a_shared_track_is_not_compared_with_control() -> None:
+    view, _ = federated(["ant", "bee"])
+    assert "Δ ctrl" in drawn(view, width=100)[1]
+    view.two_tracks = True
+    assert "Δ ctrl" not in drawn(view, width=100)[1]
+
+
 def test_a_row_says_how_an_owner_does() -> None:
     view, _ = federated(["ant", "bee"])
     view.feed({"event": "state", "arm": "federated", "owner": "bee", "state": "sleep", "t": 11.0})

