@@ -86,9 +86,7 @@ class Simulation:
     ) -> Simulation:
         """A new simulation in `folder`, which must not hold anything yet."""
         cls.check_free(folder)
-        arms = cls._arms(settings, baselines)
-        if engine not in ENGINES:
-            raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
+        arms = cls.check_asked(settings, baselines, engine)
         cls._check_alike(arms, federation, settings)
         for name, member in federation.members.items():
             if len(member.graph.valid) == 0:
@@ -112,11 +110,14 @@ class Simulation:
         return cls(folder, about)
 
     @staticmethod
-    def _arms(settings: FederationSettings, baselines: Iterable[str]) -> list[str]:
+    def check_asked(settings: FederationSettings, baselines: Iterable[str], engine: str) -> list[str]:
+        """Refuse arms and engines that do not exist, or cannot be had together; the arms, in their order."""
+        if engine not in ENGINES:
+            raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
         wanted = {"federated"}
         for name in baselines:
             if name not in ARMS:
-                raise SettingsError(f"there is no arm {name!r}{did_you_mean(name, ARMS)}; there are {', '.join(ARMS)}")
+                raise SettingsError(f"there is no arm {name!r} among {', '.join(ARMS)}{did_you_mean(name, ARMS)}")
             wanted.add(name)
         if settings.start == "alone":
             wanted.add("independent")  # the others begin where it ends
@@ -275,9 +276,11 @@ class Simulation:
         if not whole and dead:  # one that died after its result was written has lost nothing; the next arm will miss it
             why = "; ".join(drawn.deaths[owner] for owner in dead if owner in drawn.deaths)
             why = f" ({why})" if why else ""
+            others = "the other owners went on without and nothing of theirs is lost" if len(dead) < len(homes) else (
+                "what they had kept is not lost")  # fmt: skip
             raise EngineError(
-                f"{', '.join(dead)} died during {name}{why}; the other owners went on without and nothing of theirs is "
-                f"lost. Take it up again: fkge simulate --resume {self.folder}"
+                f"{', '.join(dead)} died during {name}{why}; {others}. "
+                f"Take it up again: fkge simulate --resume {self.folder}"
             )
         drawn.note("arm over", arm=name, seconds=round(time.monotonic() - started, 2))
         return True

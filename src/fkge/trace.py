@@ -119,11 +119,15 @@ def read_json(path: Path, way_out: str, *keys: str) -> dict[str, Any]:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` so that a reader, or a crash, sees the old file or the new one and nothing between."""
     temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

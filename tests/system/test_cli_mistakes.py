@@ -174,6 +174,7 @@ MISTAKES = [
     ("ledger show nowhere", 23, "nowhere: no such ledger"),
     ("train ant.tsv --out ant.tsv/run", 31, "ant.tsv/run: not a directory; choose another path"),
     ("new ant.tsv/project", 31, "not a directory"),
+    ("report sim --out ant.tsv/x/y.html", 31, "the report cannot be written (Not a directory). Choose another --out"),
     ("train ant.tsv --out x --set dim=100000000000", 33, "not enough memory"),
 ]
 

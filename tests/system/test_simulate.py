@@ -102,7 +102,7 @@ def test_one_object_or_tables(here: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "expected", "code"),
     [
-        (["circle.toml", "--baselines", "contrl"], "there is no arm 'contrl'; did you mean control", 12),
+        (["circle.toml", "--baselines", "contrl"], "unified; did you mean control", 12),
         (["circle.toml", "--engine", "in-proces"], "there is no engine 'in-proces'; did you mean in-process", 12),
         (["circle.toml", "--translate", "ppta"], "'frame', 'procrustes', 'ppat' or 'ppat+refine' (got 'ppta')", 12),
         (["circle.toml", "--set", "train.dims=3"], "did you mean dim", 12),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
 from fkge.engines import ENGINES, InProcess
-from fkge.errors import EngineError, FkgeError, RunError, SettingsError
+from fkge.errors import EngineError, FkgeError, GraphError, RunError, SettingsError
 from fkge.federation import PARTS
 from fkge.simulations import ARMS, Simulation
 
@@ -66,7 +67,7 @@ def test_owners_may_be_called_as_they_please(tmp_path: Path) -> None:
 
 
 def test_arms_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="there is no arm 'contrl'; did you mean control"):
+    with pytest.raises(SettingsError, match=r"there is no arm 'contrl' among independent, .*; did you mean control"):
         create(tmp_path / "run", baselines=["contrl"])
     with pytest.raises(SettingsError, match="initial_epochs is 0"):
         create(tmp_path / "run", start="alone", initial_epochs=0)
@@ -92,6 +93,31 @@ def test_folders_that_are_no_simulations(tmp_path: Path) -> None:
     create(tmp_path / "run")
     with pytest.raises(RunError, match="Go on with it: fkge simulate --resume"):
         create(tmp_path / "run")
+
+
+def test_a_damaged_result_is_made_anew(tmp_path: Path) -> None:
+    made = create(tmp_path / "run")
+    result = made.run()
+    for name, way_out in (("results.json", "sum up anew"), ("arms/control/ant/result.json", "go on")):
+        (made.folder / name).write_text("")
+        with pytest.raises(RunError, match=f"{name}: is damaged. Remove it, and {way_out}: fkge simulate --resume"):
+            made.run()
+        (made.folder / name).unlink()
+        (made.folder / "results.json").unlink(missing_ok=True)
+    again = made.run()
+    assert again is not None
+    assert again["mean"] == (result or {})["mean"]
+
+
+def test_an_owner_without_validation_triples_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    federation = tiny_federation(OWNERS[:2])
+    ant = federation.members["ant"]
+    splits = {**ant.graph.splits, "valid": ant.graph.valid[:0]}
+    without = replace(ant, graph=replace(ant.graph, splits=splits))
+    federation = replace(federation, members={**federation.members, "ant": without})
+    with pytest.raises(GraphError, match=r"ant: has no validation triples.*Add some"):
+        Simulation.create(tmp_path / "run", federation, tiny_settings())
+    assert not (tmp_path / "run").exists()
 
 
 def test_asked_to_stop_it_goes_on_later(tmp_path: Path) -> None:

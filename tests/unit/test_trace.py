@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fkge.errors import RunError
-from fkge.trace import Trace, whole_or_nothing, write_atomically
+from fkge.trace import Trace, read_json, whole_or_nothing, write_atomically
 
 
 def test_records_read_back_and_a_cut_line_is_left_out(tmp_path: Path) -> None:
@@ -72,3 +72,21 @@ def test_what_somebody_else_made_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         make(folder, RunError("is there already"))
     assert (folder / "part" / "file").exists()
+
+
+def test_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
+    trace = Trace(tmp_path / "trace.jsonl")
+    trace.path.write_text('[1, 2]\n"x"\n{"no": 1}\n{"event": "a"}\n')
+    assert trace.read() == [{"event": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "is damaged"), ("[1]", "is damaged"), ('{"a": 1}', "does not say b; it is damaged, or of another version")],
+)
+def test_a_damaged_file_is_a_sentence_with_a_way_out(text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(RunError, match=rf"x\.json: {problem}.*Put it back\."):
+        read_json(tmp_path / "x.json", "Put it back.", "a", "b")
+    (tmp_path / "x.json").write_text('{"a": 1, "b": 2}')
+    assert read_json(tmp_path / "x.json", "Put it back.", "a", "b") == {"a": 1, "b": 2}

@@ -208,6 +208,7 @@ _CODES: dict[type[BaseException], int] = {
     errors.ExportError: EXPORT, errors.TrackerError: TRACKER, errors.FkgeError: OTHER,
 }  # fmt: skip
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 _NO_ROOM_SAYS = ("No space left on device", "File too large", "Disk quota exceeded", "database or disk is full")
 _NO_MEMORY_SAYS = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
 
@@ -225,6 +226,8 @@ def explain(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, errors.FkgeError):
         if isinstance(error.__context__, OSError) and error.__context__.errno == errno.EADDRINUSE:
             return PORT, text
+        if isinstance(error, errors.RunError) and getattr(error.__context__, "errno", None) in _REFUSED:
+            return FILES, text
         if "pip install 'fkge[" in text:  # a graph's reader says so in its own kind of error
             return EXTRA, text
         return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), text

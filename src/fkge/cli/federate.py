@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -157,16 +158,16 @@ def simulate(
         words = {"mode": privacy, "epsilon": epsilon, "delta": delta}
         overrides = [f"privacy.{key}={value}" for key, value in words.items() if value is not None]
         settings = FederationSettings.load(config_file(config), [*(set_ or ()), *overrides], **given)
+        names = [name.strip() for name in ("control" if baselines is None else baselines).split(",") if name.strip()]
         with drawing(quiet) as progress:
-            _check(out, settings)
+            _check(out, settings, names, engine or "processes")
             read = read_federation(federation, progress)
             if confidential is not None:
                 read = read.keeping(confidential, seed or 0)
             _introduce(read, progress)
-            names = [name.strip() for name in ("control" if baselines is None else baselines).split(",")]
             with whole_or_nothing(out):
                 simulation = Simulation.create(
-                    out, read, settings, baselines=filter(None, names), engine=engine or "processes", seed=seed or 0,
+                    out, read, settings, baselines=names, engine=engine or "processes", seed=seed or 0,
                     progress=progress,
                 )  # fmt: skip
     result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(out))}")
@@ -294,12 +295,13 @@ def _opened(folder: Path) -> Simulation:
     return Simulation.open(folder)
 
 
-def _check(out: Path, settings: Any) -> None:
+def _check(out: Path, settings: Any, baselines: Sequence[str] = (), engine: str = "processes") -> None:
     """What can be known to fail is refused before anything is read."""
     from fkge.embed import resolve_device
     from fkge.simulations import Simulation
 
     Simulation.check_free(out)
+    Simulation.check_asked(settings, baselines, engine)
     resolve_device(settings.train.device)
 
 

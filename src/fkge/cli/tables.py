@@ -116,20 +116,22 @@ _PARTS = {
 def simulation_tables(result: dict[str, Any]) -> Iterator[Table | Text]:
     """For each part of the test triples, MRR by owner and arm, then means of other metrics too; what was spent."""
     arms = list(result["mean"])
-    for part, meaning in _PARTS.items():
-        if not any(part in scores for scores in result["mean"].values()):
-            continue
-        drawn = Table("MRR of", *arms, "gain over control, 95%", title=f"{result['federation']}: {meaning}")
+    over = ["gain over control, 95%"] if "control" in arms else []
+    parts = [part for part in _PARTS if any(part in scores for scores in result["mean"].values())]
+    if not parts:
+        yield Text("No owner has test facts, so there is nothing to score.")
+    for part in parts:
+        drawn = Table("MRR of", *arms, *over, title=f"{result['federation']}: {_PARTS[part]}")
         for name, owner in result["owners"].items():
             cells = [owner["arms"][arm]["test"].get(part, {}).get("mrr") for arm in arms]
             versus = owner["versus"].get("control", {}).get(part, {}).get("mrr")
             gain = f"{versus['difference']:+.3f} ({versus['low']:+.3f} … {versus['high']:+.3f})" if versus else ""
-            drawn.add_row(name, *(_short(value) for value in cells), gain)
+            drawn.add_row(name, *(_short(value) for value in cells), *([gain] if over else []))
         drawn.add_section()
         for metric in ("mrr", "hits@10", "accuracy"):
             means = {arm: result["mean"][arm].get(part, {}).get(metric) for arm in arms}
             gain = f"{means['federated'] - means['control']:+.3f}" if means.get("control") is not None else ""
-            drawn.add_row(f"mean {metric}", *(_short(means[arm]) for arm in arms), gain)
+            drawn.add_row(f"mean {metric}", *(_short(means[arm]) for arm in arms), *([gain] if over else []))
         yield drawn
     yield from _privacy_table(result)
     if result["privacy"]["mode"] == "none":

@@ -266,7 +266,7 @@ def checked(
     """A federation whose owners share something and can each have a folder; `where` it is from, for messages."""
     federation = Federation(name, members, links)
     if len(members) < 2:
-        raise SettingsError(f"{where}: names {len(members)} owner; a federation has at least two")
+        raise SettingsError(f"{where}: names {len(members) or 'no'} owner; a federation has at least two")
     if not federation.pairs:
         raise SettingsError(
             f"{where}: no two owners share an entity or a relation; put links into aligned/A__B.entities.tsv of a "

@@ -52,7 +52,8 @@ def write_report(
                     write_atomically(folder / f"{key}.png", png(svg))
                 task.advance(1, figure=key)
     except OSError as error:
-        raise RunError(f"the report cannot be written: {error}. Choose another place for it.") from None
+        why = error.strerror or str(error)
+        raise RunError(f"{out}: the report cannot be written ({why}). Choose another --out and --figures.") from None
     return out
 
 

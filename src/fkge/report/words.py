@@ -40,8 +40,7 @@ def headline(result: Result) -> str:
             who = all_ if len(gained) == many else f"{count(len(gained)).capitalize()} of {count(many)}"
             did = "learned more" if part == "strict" else "answer better"  # what others hold is copied, not learned
             return f"{who} owners {did} in company than alone{whose}{also}."
-        did = "learned more" if part == "strict" else "answers better"
-        return f"No owner {did} in company than alone{whose}{also}."
+        return f"No owner's gain over the lone owner is beyond chance{whose}{also}."
     return _nothing(result)
 
 
@@ -74,7 +73,7 @@ def _part(result: Result, part: str) -> list[str]:
         verb = "answers" if len(gained) == 1 else "answer"
         told.append(f"{who} {verb} questions about {facts} better in company than alone: {_amounts(gained)}.")
     else:
-        told.append(f"No owner answers questions about {facts} better in company than alone.")
+        told.append(f"No owner answers questions about {facts} better in company than alone, beyond chance.")
     if lost:
         verb = "does" if len(lost) == 1 else "do"
         told.append(f"{listed(list(lost))} {verb} worse on them: {_amounts(lost)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,8 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is there already"):
         write_project(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_commands_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    _, simulate, *_ = write_project(tmp_path / "my project")
+    assert shlex.split(simulate)[2] == str(tmp_path / "my project" / "federation.toml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -223,3 +224,17 @@ def test_one_that_stands_still_stops_nobody(tmp_path: Path) -> None:
             result = home.result(arm)
             assert result is not None
             assert (result["epochs"], result["tests"]) == (total, 2)
+
+
+def test_owners_never_hear_a_ctrl_c_and_we_still_do(tmp_path: Path) -> None:
+    """Not even while their interpreters start, when they would end with a page of lines."""
+    made = Simulation.create(tmp_path / "run", tiny_federation(OWNERS[:2]), tiny_settings())
+
+    def hears(pid: int) -> bool:
+        blocked = re.search(r"^SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), flags=re.M)
+        assert blocked is not None
+        return not int(blocked[1], 16) >> (signal.SIGINT - 1) & 1
+
+    with Processes(made.homes, Notes()) as engine:
+        assert [hears(pid) for pid in engine.pids.values()] == [False, False]
+        assert hears(os.getpid())

@@ -185,7 +185,7 @@ def test_what_cannot_be_reported_on_is_refused_with_a_way_out(copy: Path, tmp_pa
     with pytest.raises(RunError, match=r"is part of the simulation in .*fkge report"):
         write_report(copy / "arms" / "federated" / "ant")
     (copy / "results.json").write_text("{", encoding="utf-8")
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match=r"is damaged. Remove it"):
         write_report(copy)
 
 

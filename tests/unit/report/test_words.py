@@ -39,19 +39,19 @@ def test_a_mix_names_everybody_and_says_a_loss_plainly() -> None:
 
 def test_nobody_gains() -> None:
     made = result({"ant": {"strict": OPEN}, "bee": {"strict": DOWN}})
-    assert words.headline(made) == "No owner learned more in company than alone; one lost."
+    assert words.headline(made) == "No owner's gain over the lone owner is beyond chance; one lost."
     assert "No owner answers questions about facts that no other owner holds better" in told(made)
 
 
 def test_an_interval_that_touches_zero_is_no_gain() -> None:
     assert words.headline(result({"a": {"strict": (0.0, 0.2)}, "b": {"strict": (-0.2, 0.0)}})) == (
-        "No owner learned more in company than alone."
+        "No owner's gain over the lone owner is beyond chance."
     )
 
 
 def test_parts_are_told_apart() -> None:
     made = result({"ant": {"strict": OPEN, "held": UP}, "bee": {"strict": OPEN}})
-    assert words.headline(made) == "No owner learned more in company than alone."
+    assert words.headline(made) == "No owner's gain over the lone owner is beyond chance."
     text = told(made)
     assert "ant answers questions about facts that a partner holds better in company than alone" in text
     assert "bee has no such test facts." in text
