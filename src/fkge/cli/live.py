@@ -175,12 +175,13 @@ class View:
         return ProgressBar(total=max(1, stage.epochs), completed=min(course.epoch, stage.epochs), width=8)
 
     def gain(self, stage: Stage, course: Course) -> Text:
-        """Best so far, less the best of the same owner in the control."""
+        """Best so far, less the best that the same owner had by then in the control."""
         control = self._control(stage)
-        alone = control.courses.get(course.owner) if control is not None else None
-        if alone is None or alone.best is None or course.best is None:
+        lone = control.courses.get(course.owner) if control is not None else None
+        alone = lone.best_by(course.tests[-1].epoch) if lone is not None and course.tests else None
+        if alone is None or course.best is None:
             return Text("")
-        gain = course.best - alone.best
+        gain = course.best - alone
         style = "dim" if abs(gain) < 0.0005 else "green" if gain > 0 else "red"
         return Text(f"{gain:+.3f}".replace("0.", ".", 1), style)
 

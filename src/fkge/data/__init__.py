@@ -2,6 +2,7 @@
 
 - ``atlas``: six owners of facts about the world's places, countries, languages and currencies.
 - ``microbes``: two laboratories, each with the metabolism of its bacterium.
+- ``bio``: two clinics, a gene bank, a drug maker and the orders of diseases and pathways.
 
 `build` gives the TOML file of one, for `read_federation`; `describe` says what is in it and whose data it is.
 """
@@ -32,7 +33,13 @@ def _microbes() -> Recipe:
     return MICROBES
 
 
-_RECIPES: dict[str, Callable[[], Recipe]] = {"atlas": _atlas, "microbes": _microbes}
+def _bio() -> Recipe:
+    from fkge.data.bio import BIO
+
+    return BIO
+
+
+_RECIPES: dict[str, Callable[[], Recipe]] = {"atlas": _atlas, "microbes": _microbes, "bio": _bio}
 
 NAMES = tuple(_RECIPES)
 """What there is."""

@@ -44,7 +44,8 @@ def federated(owners: list[str]) -> tuple[View, Clock]:
     view = View("circle", {"control": 20, "federated": 20}, History(), clock)
     begin(view, "control", owners)
     for owner in owners:
-        view.feed(work("control", owner, 20, 0.312, 0.312))
+        view.feed(work("control", owner, 10, 0.312, 0.312))
+        view.feed(work("control", owner, 20, 0.4, 0.4))  # the federated ones are not that far yet
     view.feed({"event": "arm over", "arm": "control", "seconds": 5.0})
     begin(view, "federated", owners)
     for owner in owners:

@@ -39,7 +39,7 @@ def small(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
 
 
 def test_there_are_some() -> None:
-    assert NAMES == ("atlas", "microbes")
+    assert NAMES == ("atlas", "microbes", "bio")
     assert all(recipe(name).name == name and recipe(name).about for name in NAMES)
 
 
