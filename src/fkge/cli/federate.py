@@ -308,8 +308,9 @@ def _check(out: Path, settings: Any, baselines: Sequence[str] = (), engine: str 
 def _introduce(federation: Federation, progress: Screen) -> None:
     """Who takes part, and what they share."""
     for name, member in federation.members.items():
-        shared = {peer: len(common) for peer, common in federation.common(name).items()}
-        progress.say(f"{name}: {member.graph!r}; shares {', '.join(f'{n:,} with {p}' for p, n in shared.items())}")
+        graph, shared = member.graph, {peer: len(common) for peer, common in federation.common(name).items()}
+        things = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {len(graph.train):,} facts"
+        progress.say(f"{name}: {things} to train on; shares {_in_short(shared)}")
         for note in member.policy.unused(member.graph) if member.policy else ():
             progress.say(f"{name}: {note}")
 
@@ -325,3 +326,10 @@ def _run(simulation: Simulation, quiet: bool, again: str) -> dict[str, Any]:
         screen.say(f"stopped; nothing is lost. Go on with: {again}")
         raise typer.Exit(INTERRUPTED)
     return result
+
+
+def _in_short(shared: dict[str, int]) -> str:
+    """How many things with whom; with more than two, the least and the most."""
+    if len(shared) > 2:
+        return f"{min(shared.values()):,} to {max(shared.values()):,} with each of {len(shared)} others"
+    return " and ".join(f"{n:,} with {peer}" for peer, n in shared.items()) or "nothing"
