@@ -237,7 +237,7 @@ def _new_demo(name: str, out: Path, seed: int, quiet: bool) -> Simulation:
     from fkge.simulations import Simulation
 
     recipe(name)  # a name that is not there shows before anything is read
-    settings = FederationSettings.load(recipes().get(name))
+    settings = FederationSettings.load(recipes().get(name, recipes()["atlas"]))
     with drawing(quiet) as progress:
         _check(out, settings)
         read = read_federation(build(name, progress), progress)
