@@ -88,7 +88,7 @@ def test_one_object_or_tables(here: Path) -> None:
             assert ledger <= set(got)
         assert set(owner["versus"]) == {"control", "permuted", "fede"}
         assert set(owner["versus"]["control"]["strict"]["mrr"]) == {"difference", "low", "high", "p"}
-    assert "ant: 40 entities, 4 relations, 105 facts to train on; shares 24 with bee" in done.stderr
+    assert "ant: 40 entities, 4 relations, 105 facts; shares 24 with bee" in done.stderr
 
     tables = simulate("--resume", "run", cwd=here)  # it is over; what it found is shown
     assert "circle: facts that nobody else holds" in tables.stdout

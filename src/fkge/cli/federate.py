@@ -310,7 +310,7 @@ def _introduce(federation: Federation, progress: Screen) -> None:
     for name, member in federation.members.items():
         graph, shared = member.graph, {peer: len(common) for peer, common in federation.common(name).items()}
         things = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {len(graph.train):,} facts"
-        progress.say(f"{name}: {things} to train on; shares {_in_short(shared)}")
+        progress.say(f"{name}: {things}; shares {_in_short(shared)}")
         for note in member.policy.unused(member.graph) if member.policy else ():
             progress.say(f"{name}: {note}")
 
