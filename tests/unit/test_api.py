@@ -391,6 +391,11 @@ def test_federations_that_make_no_sense() -> None:
         fkge.Federation(graphs, {("ant", "bee"): [("x", "y", "z")]})  # type: ignore[list-item]
     with pytest.raises(SettingsError, match='say "same"'):
         fkge.Federation(graphs, "equal")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match='links is None; say "same"'):
+        fkge.Federation(graphs, None)  # type: ignore[arg-type]
+    for odd in (list(graphs), {1: graphs["ant"], 2: graphs["bee"]}):
+        with pytest.raises(SettingsError, match="owners is a dict of graphs by name"):
+            fkge.Federation(odd)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="did you mean atlas"):
         fkge.Federation.read("atlass", progress=False)
     with pytest.raises(SettingsError, match="no such file"):

@@ -44,14 +44,16 @@ class Federation:
         *,
         name: str = "federation",
     ) -> None:
+        if not isinstance(owners, Mapping) or not all(isinstance(name, str) for name in owners):
+            raise SettingsError('owners is a dict of graphs by name, such as {"clinic": "clinic.nt", "genes": graph}')
+        if links != "same" and not isinstance(links, Mapping):
+            raise SettingsError(f'links is {links!r}; say "same", or what links each two owners')
         members = {
             owner: m if isinstance(m, Member) else Member(m if isinstance(m, Graph) else read_graph(m))
             for owner, m in owners.items()
         }
         if links == "same":
             links = {(a, b): "same" for i, a in enumerate(members) for b in list(members)[i + 1 :]}
-        elif isinstance(links, str):
-            raise SettingsError(f'links is {links!r}; say "same", or what links each two owners')
         pairs: dict[tuple[str, str], Links] = {}
         for pair, given in links.items():
             a, b = _two(pair, "links: what they are between")

@@ -111,6 +111,8 @@ def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
             raise UnknownLabelError(kind, name, known)
     folder = run / "arms" / arm / owner
     if not (folder / "model.safetensors").exists():
+        if (run / "results.json").exists():
+            raise RunError(f"{folder}: is gone from a finished simulation; put it back from a copy, or run it anew")
         raise RunError(f"{run}: {owner} has not finished {arm}. Go on with it: fkge simulate --resume {run}")
     return folder
 

@@ -42,7 +42,7 @@ from fkge.align.psi import OverlapError
 from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
-from fkge.errors import SettingsError
+from fkge.errors import RunError, SettingsError
 from fkge.evaluation import Known, Ranks, classify, metrics, rank
 from fkge.federation.gate import Gate
 from fkge.federation.owner import Acquaintance, Activity, Owner, Plan, seed_of
@@ -128,6 +128,8 @@ class Home:
     @classmethod
     def open(cls, folder: Path) -> Home:
         """The home in `folder`."""
+        if not (folder / "peers.safetensors").exists():
+            raise RunError(f"{folder}: is no owner's home any more; put it back from a copy, or simulate anew")
         tensors, about = load_tensors(folder / "peers.safetensors", _PEERS)
         peers = {
             peer: Acquaintance(

@@ -171,3 +171,10 @@ def test_ranks_come_back(tmp_path: Path) -> None:
     assert {part: mask.tolist() for part, mask in parts.items()} == {
         "strict": [False, True], "chained": [False, False], "held": [True, False],
     }  # fmt: skip
+
+
+def test_a_home_that_is_gone_says_so(tmp_path: Path) -> None:
+    homes(tmp_path)
+    (tmp_path / "owners" / "bee" / "peers.safetensors").unlink()
+    with pytest.raises(RunError, match=r"owners/bee: is no owner's home any more; put it back from a copy"):
+        Home.open(tmp_path / "owners" / "bee")
