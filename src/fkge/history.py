@@ -72,7 +72,7 @@ class Course:
         hosted: by peer, its gifts that were translated.
         learned: by peer, gifts taken in before a test that was better than all before it.
         backtracked: times it went back; accepted: tests after gifts that were better; turned_down: that were not.
-        sent: bytes; spent: ε, where that has a meaning.
+        sent: bytes; spent: ε, where that has a meaning; while it works, of up to two seconds ago.
         why: what it died of.
     """
 
@@ -269,6 +269,7 @@ class History:
     def _concluded(self, stage: Stage, course: Course, time: float, record: dict[str, Any]) -> None:
         course._ends(time)
         course.state = "done"
+        course.spent = record.get("spent", course.spent)
 
     def _died(self, stage: Stage, course: Course, time: float, record: dict[str, Any]) -> None:
         course._ends(time)

@@ -22,6 +22,7 @@ from fkge.federation import FederationSettings, Gate, Offer, Owner, Released
 from fkge.federation.codec import encode
 from fkge.federation.exchange import Thanks
 from fkge.federation.gate import HOST_ROW, TRIPLE, Step
+from fkge.history import History
 from fkge.ppat.messages import Gradient, Samples
 from fkge.privacy import ADD_OR_REMOVE, REPLACE, Budget, Ledger, noise_for, price
 from fkge.simulations import Simulation
@@ -50,6 +51,8 @@ def test_the_whole_budget_is_planned_for_and_spent_once(tmp_path: Path) -> None:
         assert (budget["unit"], budget["relation"], budget["spent"]["count"]) == (TRIPLE, ADD_OR_REMOVE, steps)
         assert 0.999 * EPSILON < budget["spent"]["epsilon"] <= EPSILON
         assert told["unprotected"] == []
+        # What people see at the end is all of it, not what it was a moment before.
+        assert History.read(made.folder).stages["federated"].courses[name].spent == budget["spent"]["epsilon"]
         with ledger_of(made, name) as ledger:
             paid = [e for e in ledger.entries() if e.kind == "paid"]
             assert len({e.key for e in paid}) == len(paid) == steps

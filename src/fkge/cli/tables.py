@@ -198,9 +198,9 @@ def data_tables(told: Mapping[str, Any]) -> Iterator[Table | Text]:
     yield drawn
     drawn = Table("owner", "package", "licence", "whose data", title=f"{told['name']}: sources")
     for name, owner in told["owners"].items():
-        drawn.add_row(
-            name, *(Text(t) for t in (f"{owner['package']} {owner['version']}", owner["licence"], owner["attribution"]))
-        )
+        version, pinned = owner["version"], owner["pinned"]
+        package = f"{owner['package']} {version}" + (f", not {pinned}" if version != pinned else "")
+        drawn.add_row(name, *(Text(cell) for cell in (package, owner["licence"], owner["attribution"])))
     yield drawn
     drawn = Table("pair", title=f"{told['name']}: in common")
     for column in ("entities", "relations", "facts"):

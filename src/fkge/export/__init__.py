@@ -16,7 +16,6 @@ it only to whom you would hand the model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,33 +42,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Format:
-    """A way to write vectors.
-
-    Attributes:
-        name: of the format.
-        meaning: for people, in a line.
-        ending: that file names usually have; empty if the format is a folder.
-        write: (tables, graph, where, progress) to files.
-    """
-
-    name: str
-    meaning: str
-    ending: str
-    write: Callable[[Tables, Graph, Path, Progress], None]
-
-
-FORMATS: dict[str, Format] = {
-    f.name: f
-    for f in (
-        Format("safetensors", "tensors by name, and labels beside them as JSON", ".safetensors", write_safetensors),
-        Format("numpy", "arrays by name, labels among them", ".npz", write_numpy),
-        Format("parquet", "a folder of two tables, a row for each label", "", write_parquet),
-        Format("word2vec", "text, entities only, as gensim reads it", ".txt", write_word2vec),
-        Format("pykeen", "a folder that fkge.export.load_pykeen makes a PyKEEN model of", "", write_pykeen),
-    )
+FORMATS: dict[str, Callable[[Tables, Graph, Path, Progress], None]] = {
+    "safetensors": write_safetensors,
+    "numpy": write_numpy,
+    "parquet": write_parquet,
+    "word2vec": write_word2vec,
+    "pykeen": write_pykeen,
 }
+"""What writes each format: a file of tensors by name with labels beside it; arrays and labels in one file; a folder of
+two tables; text of the entities, as gensim reads it; a folder that `load_pykeen` makes a model of."""
 
 
 def export(
@@ -92,7 +73,7 @@ def export(
     opened = Run.open(locate(Path(run), owner, arm))
     to = Path(to)
     to.parent.mkdir(parents=True, exist_ok=True)
-    FORMATS[format].write(opened.load("cpu"), opened.graph, to, progress)
+    FORMATS[format](opened.load("cpu"), opened.graph, to, progress)
     return to
 
 

@@ -127,6 +127,8 @@ class Gate:
         self._tally: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
         self._told = 0.0
+        self._charged: float | None = None
+        self._priced = 0.0
         self.keep: Callable[[], None] = lambda: None
         """Saves the owner's state durably; the engine sets it."""
 
@@ -279,10 +281,16 @@ class Gate:
 
     @property
     def charged(self) -> float | None:
-        """ε of all that was paid for so far; None where nothing has a price."""
+        """ε of all that was paid for up to two seconds ago; None where nothing has a price.
+
+        For people who watch. To price sampled steps takes a tenth of a second, which is more than some steps take.
+        """
         if self._ledger is None or not self._ledger.budgets:
             return None
-        return max(self._ledger.charged(budget) for budget in self._ledger.budgets)
+        if self._charged is None or time.monotonic() - self._priced > _SECONDS_BETWEEN_TALLIES:
+            self._charged = max(self._ledger.charged(budget) for budget in self._ledger.budgets)
+            self._priced = time.monotonic()
+        return self._charged
 
     def account(self) -> dict[str, Any]:
         """What was spent and what left, for the owner's report."""

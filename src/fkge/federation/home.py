@@ -261,7 +261,8 @@ class Home:
         owner.gate.close()
         note("state", state="scoring")
         self.report(arm.name, tables, owner.activity, self.settings.train, more)
-        note("concluded")
+        spent = [budget["spent"]["epsilon"] for budget in more.get("privacy", {}).get("budgets", ())]
+        note("concluded", spent=max(spent) if spent and None not in spent else None)
         return True
 
     def _private_track(
