@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check docs format bench clean
+.PHONY: help demo test test-long check docs format bench proto fuzz clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,6 +22,7 @@ extras.test := test
 extras.check := check,test
 extras.bench := bench
 extras.docs := docs
+extras.fuzz := fuzz,node
 .venv/%: .venv/base
 	$(PIP) --editable '.[$(extras.$*)]'
 	touch $@
@@ -51,6 +52,14 @@ format: .venv/check  ## Rewrite the sources in the house style
 
 bench: .venv/bench  ## Measure against PyKEEN and PyG, side by side
 	$(BIN)/python -m benchmarks
+
+proto: .venv/test  ## Write *_pb2.py anew from *.proto
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
+	  $$(cd src && find fkge -name '*.proto')
+
+FUZZ_SECONDS ?= 60
+fuzz: .venv/fuzz  ## Feed the decoders made-up bytes, FUZZ_SECONDS each; what is found is kept in build/fuzz
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
 clean:  ## Remove what these targets made
 	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

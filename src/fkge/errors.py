@@ -7,6 +7,8 @@
     ├── RunError              a run folder is missing, foreign, or damaged
     ├── PeerError             what a peer sent cannot be used
     ├── EngineError           an owner's process died or failed
+    ├── NodeError             a node cannot start, go on or be reached
+    ├── IdentityError         a certificate, a kit or a signature does not hold
     ├── PrivacyError          what may leave, and at what price, is not settled: so it does not leave
     │   ├── BudgetError       a release would cost more than the owner allowed
     │   ├── AlreadyLeft       a release went out before; to draw its noise anew would be another one
@@ -62,6 +64,22 @@ class PeerError(FkgeError):
 
 class EngineError(FkgeError):
     """An owner's process died or failed; what the others did is kept."""
+
+
+class NodeError(FkgeError):
+    """A node cannot start, go on or be reached."""
+
+
+class IdentityError(FkgeError):
+    """A certificate, a kit or a signature does not hold.
+
+    Attributes:
+        reason: one word for it: expired, early, revoked, stranger, forged, name, unreadable.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        self.reason = reason
+        super().__init__(sentence)
 
 
 class PrivacyError(FkgeError):

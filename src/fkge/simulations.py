@@ -27,7 +27,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from fkge.engines import ENGINES, Engine, run_central
+from fkge.engines import ENGINES, Engine, check_engine, run_central
 from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
 from fkge.federation import (
@@ -81,12 +81,13 @@ class Simulation:
         *,
         baselines: Iterable[str] = ("control",),
         engine: str = "processes",
+        engine_options: Mapping[str, Any] | None = None,
         seed: int = 0,
         progress: Progress = SILENT,
     ) -> Simulation:
         """A new simulation in `folder`, which must not hold anything yet."""
         cls.check_free(folder)
-        arms = cls.check_asked(settings, baselines, engine)
+        arms = cls.check_asked(settings, baselines, engine, engine_options)
         cls._check_alike(arms, federation, settings)
         for name, member in federation.members.items():
             if len(member.graph.valid) == 0:
@@ -105,15 +106,21 @@ class Simulation:
             "federation": federation.name, "owners": list(federation.members), "arms": arms, "engine": engine,
             "seed": seed, "two_tracks": two_tracks,
         }  # fmt: skip
+        if engine_options:
+            about["engine_options"] = dict(engine_options)
         # Written last: a folder with it is a whole simulation.
         write_atomically(folder / "simulation.json", (json.dumps(about, indent=2) + "\n").encode())
         return cls(folder, about)
 
     @staticmethod
-    def check_asked(settings: FederationSettings, baselines: Iterable[str], engine: str) -> list[str]:
+    def check_asked(
+        settings: FederationSettings,
+        baselines: Iterable[str],
+        engine: str,
+        engine_options: Mapping[str, Any] | None = None,
+    ) -> list[str]:
         """Refuse arms and engines that do not exist, or cannot be had together; the arms, in their order."""
-        if engine not in ENGINES:
-            raise SettingsError(f"there is no engine {engine!r}{did_you_mean(engine, ENGINES)}")
+        check_engine(engine, list(engine_options or ()))
         wanted = {"federated"}
         for name in baselines:
             if name not in ARMS:
@@ -188,20 +195,28 @@ class Simulation:
     # -- running -------------------------------------------------------------------------------------
 
     def run(
-        self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None, watch: Watch | None = None
+        self,
+        *,
+        progress: Progress = SILENT,
+        stop: Callable[[], bool] | None = None,
+        watch: Watch | None = None,
+        engine_options: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
         """Run every arm that is not finished, then sum up. None if asked to stop before the end.
 
         Args:
             watch: told of everything as it happens: each record of the trace, and how far owners are in between.
+            engine_options: instead of those the simulation was made with, for this time.
 
         Raises:
             EngineError: an owner's process died. The other owners have finished the arm without it.
         """
         if self.result is not None:
             return self.result
+        options = self.about.get("engine_options", {}) | dict(engine_options or {})
+        check_engine(self.about["engine"], list(options))
         with self._alone():
-            return self._run(progress, stop, watch or (lambda record: None))
+            return self._run(progress, stop, watch or (lambda record: None), options)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -231,12 +246,14 @@ class Simulation:
             return True
         return False
 
-    def _run(self, progress: Progress, stop: Callable[[], bool] | None, watch: Watch) -> dict[str, Any] | None:
+    def _run(
+        self, progress: Progress, stop: Callable[[], bool] | None, watch: Watch, options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
         homes = self.homes
         pending = [arm for arm in self.arms if any(home.result(arm) is None for home in homes)]
         if pending:
             drawn = _Drawn(self.trace, watch)
-            with ENGINES[self.about["engine"]](homes, drawn.note) as engine:
+            with ENGINES[self.about["engine"]](homes, drawn.note, **options) as engine:
                 for name in pending:
                     if name not in CENTRAL and not self._run_arm(engine, name, homes, drawn, progress, stop):
                         return None

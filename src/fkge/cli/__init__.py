@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fkge.cli import exits, federate, learn, privacy, show
+from fkge.cli import consortium, exits, federate, learn, nodes, privacy, serve, show
 from fkge.cli.options import FEDERATE, SHOW, example
 
 app = typer.Typer(
@@ -28,6 +28,13 @@ app = typer.Typer(
 app.add_typer(learn.commands)
 app.add_typer(federate.commands)
 app.add_typer(privacy.ledger, name="ledger", rich_help_panel=FEDERATE, epilog=example("fkge ledger show LEDGER"))
+app.add_typer(serve.commands)
+app.add_typer(nodes.commands)
+app.add_typer(
+    nodes.audit_log, name="audit-log", rich_help_panel=nodes.NODE, epilog=example("fkge audit-log verify state/audit")
+)
+app.add_typer(consortium.commands)
+app.add_typer(consortium.cert, name="cert", rich_help_panel=nodes.NODE, epilog=example("fkge cert show site"))
 app.add_typer(show.commands)
 app.add_typer(show.data, name="data", rich_help_panel=SHOW, epilog=example("fkge data show atlas"))
 

@@ -15,6 +15,7 @@ OTHER, GRAPH, SETTINGS, RUN, LABEL, ENGINE, PEER, EXTRA, DATA = range(10, 19)
 PRIVACY, BUDGET, LEFT, LEDGER, BROKEN = range(20, 25)
 DISK, FILES, PORT, MEMORY = range(30, 34)
 EXPORT, TRACKER = range(40, 42)
+NODE, IDENTITY = range(50, 52)
 INTERRUPTED = 130
 
 
@@ -192,6 +193,18 @@ PAGES: dict[int, Page] = {
         ("a wrong address after --where", "a server that is not running"),
         ("Check --where.", "A folder or sqlite:///FILE needs no server."),
     ),
+    NODE: Page(
+        "a node cannot start, go on or be reached",
+        "A node's configuration, its folder or its neighbourhood does not allow what was asked.",
+        ("a node that is not running", "another node that holds the folder", "a graph that changed under a node"),
+        ("fkge preflight --config FILE says what is wrong before anything starts.", "fkge status --config FILE"),
+    ),
+    IDENTITY: Page(
+        "a certificate, a kit or a signature does not hold",
+        "It has expired, was revoked, is another owner's, or was not signed by the consortium's authority.",
+        ("an old kit", "a clock that is wrong", "a kit that was changed on its way"),
+        ("Compare fingerprints with whoever approved it.", "fkge cert request, and have it approved anew."),
+    ),
     INTERRUPTED: Page(
         "stopped on request",
         "Ctrl-C, or a polite kill. What was done is kept, and --resume goes on from there. `fkge train`, and "
@@ -203,7 +216,7 @@ PAGES: dict[int, Page] = {
 _CODES: dict[type[BaseException], int] = {
     Misuse: USAGE,
     errors.GraphError: GRAPH, errors.SettingsError: SETTINGS, errors.RunError: RUN, errors.UnknownLabelError: LABEL,
-    errors.EngineError: ENGINE, errors.PeerError: PEER, errors.PrivacyError: PRIVACY, errors.BudgetError: BUDGET,
+    errors.EngineError: ENGINE, errors.NodeError: NODE, errors.IdentityError: IDENTITY, errors.PeerError: PEER, errors.PrivacyError: PRIVACY, errors.BudgetError: BUDGET,
     errors.AlreadyLeft: LEFT, errors.LedgerError: LEDGER, errors.MissingLibraryError: EXTRA, errors.DataError: DATA,
     errors.ExportError: EXPORT, errors.TrackerError: TRACKER, errors.FkgeError: OTHER,
 }  # fmt: skip

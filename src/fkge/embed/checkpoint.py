@@ -5,12 +5,14 @@ A file cut short, of another program, or of another model is refused with one se
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -22,6 +24,7 @@ from fkge.settings import TrainSettings
 from fkge.trace import sync_folder
 
 _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
+_DIGEST = "digest"
 
 
 def save_model(path: Path, tables: Tables, settings: TrainSettings) -> None:
@@ -60,9 +63,17 @@ def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
     return about
 
 
-def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write named tensors and a JSON-able state as one file of this `kind`, in one step."""
+def save_tensors(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any], digest: bool = False
+) -> None:
+    """Write named tensors and a JSON-able state as one file of this `kind`, in one step.
+
+    Args:
+        digest: so that a file damaged later shows when it is read, not just one that was cut short.
+    """
     temporary = path.with_name(path.name + ".part")
+    if digest:
+        state = {**state, _DIGEST: _digest(tensors, state)}
     # One string, with sorted keys: safetensors orders metadata at random, and files should repeat to the bit.
     metadata = {"fkge": json.dumps({"format": kind, **state}, sort_keys=True)}
     save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
@@ -79,8 +90,22 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
             state = json.loads((f.metadata() or {}).get("fkge", "{}"))
             if state.get("format") != kind:
                 raise RunError(f"{path}: is no {kind} file (it says {state.get('format')!r})")
-            return {name: f.get_tensor(name) for name in f.keys()}, state  # noqa: SIM118
+            tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+            expected = state.pop(_DIGEST, None)
+            if expected not in (None, _digest(tensors, {k: v for k, v in state.items() if k != "format"})):
+                raise RunError(f"{path}: is damaged: its content does not fit its digest")
+            return tensors, state
     except FileNotFoundError:
         raise RunError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{path}: is damaged or no safetensors file ({error})") from None
+
+
+def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
+    """Of everything in a file."""
+    digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -13,6 +13,7 @@ from fkge.engines.tape import Tape
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, Gift, HostRole
+from fkge.federation.gate import Released
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import (
     Abort,
@@ -39,9 +40,14 @@ from fkge.federation.protocol import (
 )
 
 Post = Callable[[str, bytes], None]
+Left = Callable[[str, Released, int, bytes], None]
 Note = Callable[..., None]
 
 _CONTROL = (Signal, Request, Accept, Defer, Refuse, Abort)
+
+
+class _Stray(PeerError):
+    """A message of an exchange that this side has given up on: nobody's fault."""
 
 
 class Station:
@@ -53,6 +59,7 @@ class Station:
         post: sends bytes to a peer; must not block.
         note: told of everything worth a line in a trace: ``note(event, **fields)``.
         tape: records all that is heard and said.
+        left: told of all that leaves, just before it does: ``left(peer, released, session, data)``.
 
     Attributes:
         work: an `Improve` that the engine must carry out with `improve`, or None.
@@ -60,7 +67,10 @@ class Station:
         done: what the last work came to, for the trace.
     """
 
-    def __init__(self, owner: Owner, protocol: Protocol, post: Post, note: Note, tape: Tape | None = None) -> None:
+    def __init__(
+        self, owner: Owner, protocol: Protocol, post: Post, note: Note, tape: Tape | None = None,
+        left: Left | None = None,
+    ) -> None:  # fmt: skip
         self.owner = owner
         self.protocol = protocol
         self.work: Improve | None = None
@@ -69,6 +79,7 @@ class Station:
         self._post = post
         self._note = note
         self._tape = tape
+        self._left = left
         self._clients: dict[tuple[str, int], ClientRole] = {}
         self._hosts: dict[tuple[str, int], HostRole] = {}
         self._gifts: dict[tuple[str, int], Gift] = {}
@@ -115,7 +126,9 @@ class Station:
             with self.owner.clock("translate"):
                 self._data(peer, session, message, from_client)
         except (PeerError, BudgetError) as error:  # what makes no sense, or what this owner cannot afford
-            self._note("refused" if isinstance(error, PeerError) else "over budget", peer=peer, why=str(error))
+            stray = isinstance(error, _Stray)
+            event = "stray" if stray else "refused" if isinstance(error, PeerError) else "over budget"
+            self._note(event, peer=peer, why=str(error))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
             return
@@ -201,6 +214,8 @@ class Station:
         released = gate.release(message, peer, session)
         data = encode(released, session)
         gate.leaves(released, peer, len(data))
+        if self._left is not None:
+            self._left(peer, released, session, data)
         self.owner.activity.sent[peer] = self.owner.activity.sent.get(peer, 0) + len(data)
         if self._tape is not None:
             self._tape.said(peer, data)
@@ -225,7 +240,7 @@ class Station:
                 del self._clients[key]
                 self._served.add(key)
         elif from_client:
-            raise PeerError(f"{type(message).__name__} belongs to no exchange under way (session {session})")
+            raise _Stray(f"{type(message).__name__} belongs to no exchange under way (session {session})")
         # An answer to a client that has given up needs none.
 
     def _after(self, peer: str, session: int, from_client: bool) -> None:

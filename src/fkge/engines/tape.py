@@ -135,7 +135,7 @@ def replay(home: Home, arm: Arm, tape: Path, make: Callable[..., Working]) -> Re
         said.append((peer, len(data), hashlib.sha256(data).hexdigest()))
 
     station = make(owner, Handshakes(owner.peers, home.manners(arm)), post, lambda *_, **__: None)
-    player = _Player(_read(tape), station)
+    player = _Player(read_tape(tape), station)
     difference = player.play(said)
     return Replay(len(said), sum(size for _, size, _ in said), difference)
 
@@ -213,7 +213,8 @@ class _Player:
         return None
 
 
-def _read(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+def read_tape(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The records of a tape, each with the bytes that were heard, if any were."""
     with path.open("rb") as file:
         while line := file.readline():
             record = json.loads(line)

@@ -8,6 +8,7 @@ from fkge.federation.home import PARTS as PARTS
 from fkge.federation.home import Arm as Arm
 from fkge.federation.home import Home as Home
 from fkge.federation.home import federation_of as federation_of
+from fkge.federation.home import found_home as found_home
 from fkge.federation.home import load_ranks as load_ranks
 from fkge.federation.home import make_homes as make_homes
 from fkge.federation.owner import Acquaintance as Acquaintance

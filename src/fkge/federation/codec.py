@@ -1,21 +1,30 @@
-"""Messages as bytes and back: a JSON header for names and small numbers, raw tensors after it. Nothing is unpickled.
+"""Messages as bytes and back: protobuf (`wire.proto`), with tensors as the raw numbers they are. Nothing is unpickled.
 
-The layout is that of safetensors, whose reader checks sizes and offsets before it trusts them. What may be decoded is
-in `KINDS`; there is no way to name anything else, and no message for rows that the two owners do not share, but for the
-neighbours that an owner may choose to send.
+What may be decoded is in `KINDS`; there is no way to name anything else, and no message for rows that the two owners do
+not share, but for the neighbours that an owner may choose to send.
+
+Every message has one encoding, the one that protobuf's own library writes: fields in the order of their numbers, each
+once, numbers as short as they can be, what is zero or empty left out. Anything else is refused, so that nothing hides
+between the fields. That is why the bytes are read here, by the descriptors that protobuf makes of `wire.proto`, and not
+by the library's parser: it keeps fields that it does not know, takes the last of several, makes an object of every two
+bytes, and copies each tensor three times. This copies it once.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+import numpy as np
+import numpy.typing as npt
+import torch
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from torch import Tensor
 
-from fkge.errors import PeerError
+from fkge.errors import PeerError, SettingsError
+from fkge.federation import wire_pb2
 from fkge.federation.exchange import Offer, Structure, Thanks
 from fkge.federation.gate import Released
 from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
@@ -41,10 +50,14 @@ KINDS: dict[str, type] = {
 }
 """Every message that may pass between owners."""
 
-_LIMIT = 1 << 30
+LIMIT = 1 << 30
 """Bytes. More than any alignment met so far needs; a message beyond it is a fault."""
 
-_MAGIC = b"fkge1"
+NAME = 64
+"""Letters of the longest name, of an owner or of a frame."""
+
+DIMENSIONS = 3
+"""The most that a tensor may have."""
 
 
 def encode(released: Released, session: int = 0) -> bytes:
@@ -56,48 +69,280 @@ def encode(released: Released, session: int = 0) -> bytes:
         raise TypeError(f"{type(released).__name__} was not released; nothing else leaves an owner")
     message = released.message
     kind = type(message).__name__
-    if type(message) not in KINDS.values():  # a name is not enough: the protocol has a `Received` of its own
+    if KINDS.get(kind) is not type(message):  # a name is not enough: the protocol has a `Received` of its own
         raise TypeError(f"{kind} is nothing that may leave an owner")
-    values = {f.name: getattr(message, f.name) for f in fields(message)}
-    tensors = {k: v.contiguous() for k, v in values.items() if isinstance(v, Tensor)}
-    plain = {k: v for k, v in values.items() if not isinstance(v, Tensor) and v is not None}
-    header = json.dumps({"kind": kind, "session": session, "values": plain}).encode()
-    return _MAGIC + len(header).to_bytes(4, "little") + header + (save(tensors) if tensors else b"")
+    parts: list[_Bytes] = []
+    _write(parts, _MESSAGE, {"session": session, kind.lower(): message})
+    return b"".join(parts)
 
 
-def decode(data: bytes) -> tuple[Any, int]:
-    """The message in `data`, and its session.
+def decode(data: bytes, limit: int = LIMIT) -> tuple[Any, int]:
+    """The message in `data`, and its session. Its tensors are copies, and free to be written to.
+
+    Args:
+        limit: bytes; a longer message is refused before it is looked at.
 
     Raises:
         PeerError: it is none.
     """
-    if len(data) > _LIMIT:
-        raise PeerError(f"a message of {len(data):,} bytes is too long; {_LIMIT:,} is the most")
-    size = int.from_bytes(data[5:9], "little")
-    if data[:5] != _MAGIC or len(data) < 9 + size:
-        raise PeerError("a message is cut short, or not one of this program")
+    if len(data) > limit:
+        raise PeerError(f"a message of {len(data):,} bytes is too long; {limit:,} is the most")
+    values = _read(memoryview(data), _MESSAGE)
+    session = values.pop("session", 0)
+    if len(values) != 1:
+        raise PeerError(f"a message is of {len(values)} kinds; it must be of one")
+    (message,) = values.values()
+    return message, session
+
+
+# -- the wire format ---------------------------------------------------------------------------------
+
+_VARINT, _LENGTH = 0, 2
+"""The wire types there are: a number, or a length and so many bytes."""
+
+_Bytes: TypeAlias = bytes | memoryview
+_Write: TypeAlias = Callable[[list[_Bytes], Any], int]
+_Read: TypeAlias = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One field of a message of `wire.proto`.
+
+    Attributes:
+        name: of the field.
+        tag: its number and wire type in one.
+        head: the tag as bytes.
+        write: adds a value to a list of bytes and says how many they are; only of what is not zero or empty.
+        read: the value that a number or some bytes stand for.
+    """
+
+    name: str
+    tag: int
+    head: bytes
+    write: _Write
+    read: _Read
+
+
+_Form: TypeAlias = Mapping[int, _Field]
+"""The fields of a message by their tags, in the order of their numbers."""
+
+
+def _write(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
+    """Add the fields that `values` has to `parts`; how many bytes they are."""
+    size = 0
+    for field in form.values():
+        value = values.get(field.name)
+        if value is None or (isinstance(value, int | str) and not value):
+            continue
+        parts.append(field.head)
+        size += len(field.head) + field.write(parts, value)
+    return size
+
+
+def _read(data: memoryview, form: _Form) -> dict[str, Any]:
+    """The fields in `data`, each at most once and in order."""
+    values = {}
+    at, end, last = 0, len(data), 0
+    while at < end:
+        tag, at = _number(data, at)
+        field = form.get(tag)
+        if field is None:
+            raise PeerError(f"a message has a field {tag >> 3} of wire type {tag & 7}, which is unknown in that place")
+        if tag <= last:
+            raise PeerError(f"a message has its field {field.name} twice or out of order")
+        last = tag
+        number, at = _number(data, at)
+        if tag & 7 == _VARINT:
+            values[field.name] = field.read(number)
+        elif number <= end - at:
+            values[field.name] = field.read(data[at : at + number])
+            at += number
+        else:
+            raise PeerError(f"a message is cut short: of its field {field.name}, {end - at:,} of {number:,} bytes came")
+    return values
+
+
+def _number(data: memoryview, at: int) -> tuple[int, int]:
+    """The varint at `at`, and where it ends."""
+    if at < len(data) and data[at] < 128:  # as most are
+        return data[at], at + 1
+    number = 0
+    for place, byte in enumerate(data[at : at + 10]):  # ten bytes hold 64 bits
+        number |= (byte & 127) << 7 * place
+        if byte < 128:
+            if number >> 64 or not byte:
+                break
+            return number, at + place + 1
+    raise PeerError("a message has a number that is cut short, beyond 64 bits, or longer than it need be")
+
+
+def _varint(number: int) -> bytes:
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{number} has no place in a message; its numbers go from 0 to 2**64 - 1")
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _write_bytes(parts: list[_Bytes], value: _Bytes) -> int:
+    length = _varint(len(value))
+    parts += length, value
+    return len(length) + len(value)
+
+
+def _write_within(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
+    """Add a message within a message: its length, then its fields."""
+    place = len(parts)
+    parts.append(b"")
+    size = _write(parts, form, values)
+    parts[place] = length = _varint(size)
+    return len(length) + size
+
+
+# -- numbers and names -------------------------------------------------------------------------------
+
+
+def _write_number(parts: list[_Bytes], value: int) -> int:
+    parts.append(_varint(value))
+    return len(parts[-1])
+
+
+def _read_number(number: int) -> int:
+    if number == 0:
+        raise PeerError("a message spells out a zero, which goes without saying")
+    return number
+
+
+def _read_truth(number: int) -> bool:
+    if number != 1:
+        raise PeerError(f"a message has {number} for a truth; it may be 1, or left out")
+    return True
+
+
+def _write_name(parts: list[_Bytes], value: str) -> int:
+    if len(value) > NAME:
+        raise SettingsError(f"the name {value[:NAME]}… has {len(value)} letters; {NAME} is the most that peers accept")
+    return _write_bytes(parts, value.encode())
+
+
+def _read_name(data: memoryview) -> str:
+    if not 0 < len(data) <= 4 * NAME:
+        raise PeerError(f"a message has a name of {len(data):,} bytes; it may have {4 * NAME}, or be left out")
     try:
-        header = json.loads(data[9 : 9 + size])
-        kind = KINDS[header["kind"]]
-        session = header["session"]
-        values = dict(header["values"])
-        rest = data[9 + size :]
-        values |= load(rest) if rest else {}
-        if type(session) is not int:
-            raise TypeError("session")
-        allowed = {f.name: str(f.type) for f in fields(kind)}
-        for name, value in values.items():
-            if not _fits(value, allowed[name]):
-                raise TypeError(name)
-        return kind(**values), session
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
-        # RuntimeError: nesting deeper than Python's stack, or a shape beyond what a tensor can have
-        raise PeerError(f"a message cannot be read: {type(error).__name__} {error}") from None
+        name = str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise PeerError("a message has a name that is not UTF-8") from None
+    if len(name) > NAME:
+        raise PeerError(f"a message has a name of {len(name)} letters; {NAME} is the most")
+    return name
 
 
-def _fits(value: object, annotation: str) -> bool:
-    """Whether a value is of the plain type a field states. Annotations are texts here."""
-    for name, kind in (("Tensor", Tensor), ("bool", bool), ("int", int), ("str", str), ("Peer", str)):
-        if name in annotation.replace("|", " ").split():
-            return type(value) is kind
-    return False
+# -- tensors -----------------------------------------------------------------------------------------
+
+_TYPES: dict[int, tuple[torch.dtype, np.dtype[Any]]] = {
+    wire_pb2.Tensor.FLOAT32: (torch.float32, np.dtype("<f4")),
+    wire_pb2.Tensor.FLOAT64: (torch.float64, np.dtype("<f8")),
+    wire_pb2.Tensor.INT64: (torch.int64, np.dtype("<i8")),
+}
+_CODES = {kind: code for code, (kind, _) in _TYPES.items()}
+
+
+def _write_tensor(parts: list[_Bytes], value: Tensor) -> int:
+    code = _CODES.get(value.dtype)
+    if code is None or value.ndim > DIMENSIONS:
+        raise TypeError(f"a tensor of {value.ndim} dimensions of {value.dtype} has no place in a message")
+    numbers = value.detach().cpu().contiguous().numpy().reshape(-1).astype(_TYPES[code][1], copy=False)
+    values = {"type": code, "shape": value.shape if value.ndim else None, "data": numbers if len(numbers) else None}
+    return _write_within(parts, _TENSOR, values)
+
+
+def _read_tensor(data: memoryview) -> Tensor:
+    values = _read(data, _TENSOR)
+    code, shape, numbers = values.get("type", 0), values.get("shape", ()), values.get("data", b"")
+    if code not in _TYPES:
+        raise PeerError(f"a message has a tensor of type {code}, which there is not")
+    kind = _TYPES[code][1]
+    if kind.itemsize * math.prod(shape) != len(numbers):
+        raise PeerError(f"a message has a tensor of {len(numbers):,} bytes and of shape {shape}, which do not agree")
+    if kind.itemsize * math.prod(max(side, 1) for side in shape) > LIMIT:
+        raise PeerError(f"a message has a tensor of shape {shape}: empty, and too large for its strides")
+    array = np.frombuffer(numbers, np.uint8).copy().view(kind).reshape(shape)
+    return torch.from_numpy(array.astype(kind.newbyteorder("="), copy=False))
+
+
+def _write_shape(parts: list[_Bytes], value: torch.Size) -> int:
+    return _write_bytes(parts, b"".join(map(_varint, value)))
+
+
+def _read_shape(data: memoryview) -> tuple[int, ...]:
+    shape: tuple[int, ...] = ()
+    at = 0
+    while at < len(data) and len(shape) < DIMENSIONS:
+        side, at = _number(data, at)
+        shape += (side,)
+    if at < len(data) or not shape:
+        raise PeerError(f"a message has a tensor whose shape is not of one to {DIMENSIONS} dimensions")
+    if max(shape) >> 32:
+        raise PeerError(f"a message has a tensor of shape {shape}, beyond 32 bits")
+    return shape
+
+
+def _write_data(parts: list[_Bytes], value: npt.NDArray[Any]) -> int:
+    return _write_bytes(parts, value.view(np.uint8).data)
+
+
+def _read_data(data: memoryview) -> memoryview:
+    if not len(data):
+        raise PeerError("a message spells out that a tensor has no numbers, which goes without saying")
+    return data
+
+
+# -- messages ----------------------------------------------------------------------------------------
+
+_PLAIN: dict[int, tuple[int, _Write, _Read]] = {
+    FieldDescriptor.TYPE_UINT64: (_VARINT, _write_number, _read_number),
+    FieldDescriptor.TYPE_BOOL: (_VARINT, _write_number, _read_truth),
+    FieldDescriptor.TYPE_STRING: (_LENGTH, _write_name, _read_name),
+    FieldDescriptor.TYPE_ENUM: (_VARINT, _write_number, _read_number),
+    FieldDescriptor.TYPE_UINT32: (_LENGTH, _write_shape, _read_shape),  # the only one is a list, and lists are packed
+    FieldDescriptor.TYPE_BYTES: (_LENGTH, _write_data, _read_data),
+}
+
+
+def _form(descriptor: Descriptor) -> _Form:
+    """The fields of a message, as `wire.proto` has them."""
+    form = {}
+    for field in sorted(descriptor.fields, key=lambda field: int(field.number)):
+        wire, write, read = _PLAIN[field.type] if field.message_type is None else _message(field.message_type)
+        tag = field.number << 3 | wire
+        form[tag] = _Field(field.name, tag, _varint(tag), write, read)
+    return form
+
+
+def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
+    """How a message within a message is written and read."""
+    if descriptor.name == "Tensor":
+        return _LENGTH, _write_tensor, _read_tensor
+    kind, form = KINDS[descriptor.name], _form(descriptor)
+    absent = {field.name: field.default_value for field in descriptor.fields if field.message_type is None}
+    absent |= {field.name: field.default for field in fields(kind) if field.default is None}
+    due = {field.name for field in fields(kind)} - set(absent)
+
+    def write(parts: list[_Bytes], message: Any) -> int:
+        return _write_within(parts, form, vars(message))
+
+    def read(data: memoryview) -> Any:
+        values = _read(data, form)
+        if not due <= values.keys():
+            raise PeerError(f"{kind.__name__} without its {', '.join(sorted(due - values.keys()))}")
+        return kind(**(absent | values))
+
+    return _LENGTH, write, read
+
+
+_TENSOR = _form(wire_pb2.Tensor.DESCRIPTOR)
+_MESSAGE = _form(wire_pb2.Message.DESCRIPTOR)

@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fkge.errors import PrivacyError
+from fkge.errors import BudgetError, PrivacyError
 from fkge.federation.exchange import Offer, Structure, Thanks
 from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.settings import FederationSettings
@@ -39,6 +39,7 @@ from fkge.privacy import (
     Release,
     Unprotected,
     describe,
+    fits,
 )
 
 TRIPLE = "triple"
@@ -131,6 +132,8 @@ class Gate:
         self._priced = 0.0
         self.keep: Callable[[], None] = lambda: None
         """Saves the owner's state durably; the engine sets it."""
+        self.caps: Mapping[str, float] = {}
+        """By peer, ε that votes for it may cost at most, on top of what all of them may."""
 
     @classmethod
     def open(cls, folder: Path, owner: str, settings: FederationSettings, life: str = "") -> Gate:
@@ -148,6 +151,11 @@ class Gate:
         path.parent.mkdir(parents=True, exist_ok=True)
         ledger = Ledger.open(path, graph=owner, budgets=budgets(settings))
         return cls(settings, ledger, life if settings.privacy.ledger is not None else "")
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where spending is written."""
+        return self._ledger
 
     @property
     def head(self) -> Head | None:
@@ -198,7 +206,15 @@ class Gate:
         ledger, again = self._needed(), 0
         while ledger.state(key := f"{self._life}votes for {peer}, handshake {session}.{again}") != "unknown":
             again += 1
-        ledger.pay(key, Release(LAPLACE_VOTES, HOST_ROW, REPLACE, 2.0, 1 / lam, queries), peer=peer)
+        release = Release(LAPLACE_VOTES, HOST_ROW, REPLACE, 2.0, 1 / lam, queries)
+        if (cap := self.caps.get(peer)) is not None:
+            paid = (e for e in ledger.entries() if e.kind == "paid" and e.peer == peer)
+            before = [e.release for e in paid if e.release is not None]
+            if not fits([*before, release], cap, self._settings.privacy.delta):
+                raise BudgetError(
+                    f"votes for {peer} would cost more than the ε {cap:g} that it may; raise epsilon for it"
+                )
+        ledger.pay(key, release, peer=peer)
         self._votes[peer, session] = key
 
     def _epoch_key(self, epoch: int, again: int) -> str:

@@ -41,11 +41,11 @@ from fkge.align.overlap import Mask
 from fkge.align.psi import OverlapError
 from fkge.embed import Tables, load_tensors, make_model, save_model, save_tensors
 from fkge.embed.losses import margin_of
-from fkge.embed.models import Kind
+from fkge.embed.models import Kind, Model
 from fkge.errors import RunError, SettingsError
 from fkge.evaluation import Known, Ranks, classify, metrics, rank
 from fkge.federation.gate import Gate
-from fkge.federation.owner import Acquaintance, Activity, Owner, Plan, seed_of
+from fkge.federation.owner import OWNER_FILE, Acquaintance, Activity, Owner, Plan, seed_of
 from fkge.federation.private import train_private
 from fkge.federation.protocol import Manners
 from fkge.federation.settings import FederationSettings
@@ -168,19 +168,28 @@ class Home:
         rows: dict[Kind, npt.NDArray[np.int64]] = {kind: tensors[f"rows|{kind}"].numpy() for kind in KINDS}
         return Whole(held, chained, rows if self.two_tracks else None)
 
+    def knowing(self, peers: Mapping[str, Acquaintance], tokens: Tokens) -> Home:
+        """The same home, kept, with these acquaintances and tokens."""
+        save_peers(
+            self.folder, self.name, peers, tokens, self.strict, self.refuses, two_tracks=self.two_tracks,
+            seed=self.seed, run=self.run,
+        )  # fmt: skip
+        return replace(self, peers=dict(peers), tokens=tokens)
+
     # -- working -------------------------------------------------------------------------------------
 
     def arm_folder(self, arm: str) -> Path:
         """Where the owner keeps what belongs to `arm`."""
         return self.folder.parent.parent / "arms" / arm / self.name
 
-    def owner(self, arm: Arm, late: bool = False) -> tuple[Owner, bool]:
+    def owner(self, arm: Arm, late: bool = False, secret: int | None = None) -> tuple[Owner, bool]:
         """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already.
 
         One that deals with others works on its shareable graph; a lone one on all it knows.
 
         Args:
             late: it joins a federation that has begun, so it does not start together with the others.
+            secret: seed of rotations and of a game's noise; a simulation's own, which hides nothing, if None.
         """
         peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
         graph = self.shared if arm.peers else self.graph
@@ -190,7 +199,7 @@ class Home:
         folder = self.arm_folder(arm.name)
         owner = Owner(
             self.name, graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(arm.peers),
-            tokens=None if late else tokens, secret=self.seed, random=arm.random,
+            tokens=None if late else tokens, secret=self.seed if secret is None else secret, random=arm.random,
             gate=self._gate(arm) if arm.peers else None,
         )  # fmt: skip
         checkpoint = folder / "checkpoint.safetensors"
@@ -202,6 +211,32 @@ class Home:
             owner.load(self.arm_folder(arm.begin_with) / "checkpoint.safetensors")
             return owner, True
         return owner, False
+
+    def save(self, arm: Arm, owner: Owner) -> None:
+        """Keep the owner's state; the one kept before stays beside it, in case that this one is damaged later."""
+        folder = self.arm_folder(arm.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        now, before = (folder / f"checkpoint{suffix}.safetensors" for suffix in ("", ".before"))
+        if now.exists():
+            before.unlink(missing_ok=True)
+            before.hardlink_to(now)
+        owner.save(now)
+
+    def mend(self, arm: Arm) -> str | None:
+        """Put the state kept before in the place of a damaged one. What was wrong, or None if nothing was."""
+        folder = self.arm_folder(arm.name)
+        now, before = (folder / f"checkpoint{suffix}.safetensors" for suffix in ("", ".before"))
+        if not now.exists():
+            return None
+        try:
+            load_tensors(now, OWNER_FILE)
+        except RunError as error:
+            now.replace(folder / "checkpoint.damaged")
+            if before.exists():
+                load_tensors(before, OWNER_FILE)
+                now.hardlink_to(before)
+            return str(error)
+        return None
 
     def _gate(self, arm: Arm) -> Gate:
         return Gate.open(self.arm_folder(arm.name), self.name, self.settings, f"{self.run} {arm.name}: ")
@@ -244,8 +279,13 @@ class Home:
 
     # -- reporting -----------------------------------------------------------------------------------
 
-    def conclude(self, arm: Arm, owner: Owner, note: Callable[..., None], stop: Callable[[], bool]) -> bool:
+    def conclude(
+        self, arm: Arm, owner: Owner, note: Callable[..., None], stop: Callable[[], bool], stays: bool = False
+    ) -> bool:
         """End an owner's arm: train its private track, if it has two, and leave everything in the arm's folder.
+
+        Args:
+            stays: the owner goes on to serve others with what it has reached.
 
         Returns:
             False if `stop` said to leave; called again, it begins again.
@@ -258,7 +298,8 @@ class Home:
                 return False
             tables, more = concluded
         more |= owner.account()
-        owner.gate.close()
+        if not stays:
+            owner.gate.close()
         note("state", state="scoring")
         self.report(arm.name, tables, owner.activity, self.settings.train, more)
         spent = [budget["spent"]["epsilon"] for budget in more.get("privacy", {}).get("budgets", ())]
@@ -377,29 +418,93 @@ def make_homes(
     apart = held_through_chains(graphs, pairs) if two_tracks else anyhow
     for name, member in federation.members.items():
         home = folder / "owners" / name
-        home.mkdir(parents=True, exist_ok=True)
-        save_graph(member.graph, home / "graph.safetensors")
-        if two_tracks:
-            save_graph(graphs[name], home / "shared.safetensors")
-        if member.policy is not None:
-            member.policy.save(home)
-        known = {f"{a}|{b}": links.to_dict() for (a, b), links in federation.links.items() if name in (a, b)}
-        about_links = {"name": federation.name, "links": known, "train": dict(member.train)}
-        write_atomically(home / "links.json", json.dumps(about_links).encode())
-        write_atomically(home / "settings.toml", owns[name].to_toml().encode())
-        tensors = {f"tokens|{kind}": torch.from_numpy(tokens[name][kind].view(np.int64).copy()) for kind in KINDS}
-        tensors["strict"] = torch.from_numpy(~apart[name]["valid"]).to(torch.uint8)
-        peers = {}
-        for peer, common in _sides(name, pairs).items():
-            widths = {kind: models[peer].tables()[kind].width for kind in KINDS}
-            peers[peer] = {"model": trains[peer].model, "widths": widths}
-            tensors |= {f"{peer}/{kind}": torch.from_numpy(common.ids(kind).copy()) for kind in KINDS}
-        about = {
-            "name": name, "peers": peers, "refuses": list(member.refuses), "two_tracks": two_tracks, "seed": seed,
-            "run": run,
-        }  # fmt: skip
-        save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
+        links = {pair: known for pair, known in federation.links.items() if name in pair}
+        write_home(home, federation.name, member, parts[name], owns[name], links)
         _save_whole(home, parts[name], held_splits(name, federation.graphs, federation.pairs), anyhow[name])
+        peers = {
+            peer: Acquaintance(common, trains[peer].model, widths(models[peer]))
+            for peer, common in _sides(name, pairs).items()
+        }
+        save_peers(
+            home, name, peers, tokens[name], ~apart[name]["valid"], member.refuses, two_tracks=two_tracks, seed=seed,
+            run=run,
+        )  # fmt: skip
+
+
+def found_home(folder: Path, name: str, member: Member, settings: FederationSettings, seed: int, secret: int) -> Home:
+    """A home for an owner in the field, under `folder`: it knows nobody yet, and nothing of what others hold.
+
+    Args:
+        secret: what its tokens are drawn from.
+    """
+    two_tracks = settings.privacy.mode == "dp" or member.policy is not None
+    if settings.privacy.mode == "dp" and member.graph.split_seed is not None:
+        raise SettingsError(
+            f"{name}: its triples were split at random, all together, so one fact more or less moves others between "
+            "train and valid, and no ε would hold for it; give files train, valid and test"
+        )
+    part = (member.policy or Policy.everything()).shareable(member.graph) if two_tracks else None
+    graph = member.graph if part is None else part.graph
+    if len(graph.train) == 0 or len(member.graph.valid) == 0:
+        raise SettingsError(
+            f"{name}: needs shareable training triples and validation triples; see its graph and policy"
+        )
+    home = folder / "owners" / name
+    write_home(home, name, member, part, settings, {})
+    nobodys = {split: np.zeros(len(triples), bool) for split, triples in member.graph.splits.items()}
+    _save_whole(home, part, nobodys, nobodys)
+    tokens = Tokens.draw(graph, secret)
+    save_peers(
+        home, name, {}, tokens, np.ones(len(graph.valid), bool), (), two_tracks=two_tracks, seed=seed,
+        run=secrets.token_hex(8),
+    )  # fmt: skip
+    return Home.open(home)
+
+
+def write_home(
+    home: Path, federation: str, member: Member, part: Shareable | None, settings: FederationSettings,
+    links: Mapping[tuple[str, str], Links],
+) -> None:  # fmt: skip
+    """Write what an owner has of its own: graph, policy, links and settings."""
+    home.mkdir(parents=True, exist_ok=True)
+    save_graph(member.graph, home / "graph.safetensors")
+    if part is not None:
+        save_graph(part.graph, home / "shared.safetensors")
+    if member.policy is not None:
+        member.policy.save(home)
+    known = {f"{a}|{b}": pair.to_dict() for (a, b), pair in links.items()}
+    about_links = {"name": federation, "links": known, "train": dict(member.train)}
+    write_atomically(home / "links.json", json.dumps(about_links).encode())
+    write_atomically(home / "settings.toml", settings.to_toml().encode())
+
+
+def save_peers(
+    home: Path,
+    name: str,
+    peers: Mapping[str, Acquaintance],
+    tokens: Tokens,
+    strict: Mask,
+    refuses: Sequence[str],
+    *,
+    two_tracks: bool,
+    seed: int,
+    run: str,
+) -> None:
+    """Write what an owner knows of others, and where its rows begin; in one step, so a home always has all of it."""
+    tensors = {f"tokens|{kind}": torch.from_numpy(tokens[kind].view(np.int64).copy()) for kind in KINDS}
+    tensors["strict"] = torch.from_numpy(strict).to(torch.uint8)
+    for peer, known in peers.items():
+        tensors |= {f"{peer}/{kind}": torch.from_numpy(known.common.ids(kind).copy()) for kind in KINDS}
+    forms = {peer: {"model": known.model, "widths": {**known.widths}} for peer, known in peers.items()}
+    about = {
+        "name": name, "peers": forms, "refuses": list(refuses), "two_tracks": two_tracks, "seed": seed, "run": run,
+    }  # fmt: skip
+    save_tensors(home / "peers.safetensors", _PEERS, tensors, about)
+
+
+def widths(model: Model) -> dict[Kind, int]:
+    """Of a model's vectors, by kind."""
+    return {kind: model.tables()[kind].width for kind in KINDS}
 
 
 def federation_of(folder: Path, owners: Sequence[str]) -> Federation:

@@ -41,7 +41,7 @@ from fkge.settings import TrainSettings
 TOGETHER = ""
 """The frame of owners that started together. It sorts before every name, so whoever comes later turns into it."""
 
-_CHECKPOINT = "fkge.owner.1"
+OWNER_FILE = "fkge.owner.1"
 _ENTITIES: tuple[Kind, ...] = ("entity",)
 
 
@@ -386,6 +386,18 @@ class Owner:
         rows = len(self.common(peer))
         return rows >= self.settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
 
+    def meet(self, peer: str, known: Acquaintance) -> bool:
+        """Make a new acquaintance, or an old one anew. Whether there is enough to exchange with it."""
+        self.peers[peer] = known
+        if not self._deals_with(peer):
+            del self.peers[peer]
+            return False
+        return True
+
+    def part_with(self, peer: str) -> None:
+        """Know a peer no more."""
+        self.peers.pop(peer, None)
+
     @property
     def _one_space(self) -> bool:
         """Whether relations live in the entities' space, so that one mapping serves both."""
@@ -638,11 +650,11 @@ class Owner:
             "activity": asdict(self.activity), "frame": self.frame, "best_frame": self._best_frame,
             "untested": self._untested, "ledger": None if self.gate.head is None else asdict(self.gate.head),
         }  # fmt: skip
-        save_tensors(path, _CHECKPOINT, tensors, state)
+        save_tensors(path, OWNER_FILE, tensors, state, digest=True)
 
     def load(self, path: Path) -> None:
         """Go on from what `save` wrote."""
-        tensors, state = load_tensors(path, _CHECKPOINT)
+        tensors, state = load_tensors(path, OWNER_FILE)
         if state.get("owner") != self.name or state.get("graph") != self.graph.fingerprint:
             raise RunError(f"{path}: belongs to {state.get('owner')!r} with another graph, not to {self.name!r}")
         if state["ledger"] is not None and self.gate.head is not None:

@@ -295,6 +295,11 @@ class Protocol:
         return self.state is State.SLEEP and self.spent
 
     @property
+    def over(self) -> bool:
+        """At rest, and so is everybody who is there: nobody will ask for anything, unless somebody joins."""
+        return self.at_rest and self._no_more_news and not self._serving
+
+    @property
     def working(self) -> bool:
         """An `Improve` is under way."""
         return self.state is State.BUSY and self._begun
@@ -388,8 +393,12 @@ class Protocol:
         if (event.peer, event.session) in self._serving:
             raise PeerError(f"{event.peer} asked twice for session {event.session}")
         self.state = State.READY
+        # A host asks one thing of a client at a time: what it asked before, it has given up on.
+        old = sorted(serving for serving in self._serving if serving[0] == event.peer)
+        out: list[Instruction] = [Forget(peer, session, hosting=False) for peer, session in old]
+        self._serving -= set(old)
         self._serving.add((event.peer, event.session))
-        out: list[Instruction] = [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
+        out += [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
         if not self._asked and not self._hosting and not self._windowed:
             out.append(Timer(self.manners.answer))
         return out

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import random
+import tracemalloc
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save
+from tests.fuzz import codec as fuzzed
+from tests.fuzz.mutations import join, mutate, split, varint
 from torch import Tensor
 
 from fkge.embed import make_tables
-from fkge.errors import PeerError, PrivacyError
-from fkge.federation import FederationSettings, Gate, Released, codec, protocol
+from fkge.errors import PeerError, PrivacyError, SettingsError
+from fkge.federation import FederationSettings, Gate, Released, protocol, wire_pb2
 from fkge.federation.codec import KINDS, decode, encode
-from fkge.federation.exchange import Gift, Offer, Thanks
+from fkge.federation.exchange import Gift, Offer, Structure, Thanks
+from fkge.federation.protocol import Abort, Request, Signal
+from fkge.ppat import Samples
 from fkge.settings import TrainSettings
 
 WAY_OUT = Gate(FederationSettings.build({}))
@@ -42,9 +47,11 @@ def tensors(draw: st.DrawFn) -> Tensor:
     return out.T if out.ndim == 2 and draw(st.booleans()) else out  # memory in another order
 
 
+NUMBERS = st.integers(0, 2**64 - 1)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=64)
 PLAIN: dict[str, st.SearchStrategy[Any]] = {
-    "Tensor": tensors(), "Tensor | None": st.none() | tensors(), "int": st.integers(-(2**70), 2**70),
-    "bool": st.booleans(), "str": st.text(), "Peer": st.text(),
+    "Tensor": tensors(), "Tensor | None": st.none() | tensors(), "int": NUMBERS,
+    "bool": st.booleans(), "str": NAMES, "Peer": NAMES,
 }  # fmt: skip
 
 
@@ -62,33 +69,128 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
+def alike(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+
+
+# -- what goes in comes out --------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_every_kind_comes_back_as_it_went(name: str) -> None:
     @QUICK
-    @given(messages(KINDS[name]), st.integers(0, 2**40))
+    @given(messages(KINDS[name]), NUMBERS)
     def check(message: Any, session: int) -> None:
         back, number = decode(encode(let_go(message), session))
         assert type(back) is KINDS[name]
         assert number == session
-        assert all(same(getattr(message, f.name), getattr(back, f.name)) for f in fields(message))
+        assert alike(message, back)
 
     check()
 
 
+def test_tensors_that_came_belong_to_whoever_decoded_them() -> None:
+    data = encode(let_go(Offer(0, "odd", torch.arange(6.0).reshape(3, 2), torch.zeros(0, 2))))
+    first, _ = decode(data)
+    assert first.entity.data_ptr() % 16 == 0  # wherever the numbers stand in the message
+    first.entity.zero_()
+    second, _ = decode(data)
+    assert second.entity.sum() == 15
+    assert second.relation.shape == (0, 2)
+
+
+def test_what_carries_a_gradient_leaves_without_it() -> None:
+    rows = torch.ones(2, 2, requires_grad=True)
+    back, _ = decode(encode(let_go(Samples(0, rows * 2))))
+    assert not back.vectors.requires_grad
+    assert back.vectors.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+# -- the same as protobuf's own ----------------------------------------------------------------------
+
+
+def told_to_protobuf(message: Any, session: int) -> wire_pb2.Message:
+    """The message as an object of protobuf's library."""
+    told = wire_pb2.Message(session=session)
+    part = getattr(told, type(message).__name__.lower())
+    part.SetInParent()
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if isinstance(value, Tensor):
+            tensor = getattr(part, field.name)
+            tensor.type = wire_pb2.Tensor.Type.Value(str(value.dtype).removeprefix("torch.").upper())
+            tensor.shape.extend(value.shape)
+            tensor.data = value.contiguous().numpy().tobytes()
+        elif value is not None:
+            setattr(part, field.name, value)
+    return told
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY, NUMBERS)
+def test_protobuf_writes_the_same_bytes_and_reads_the_same_message(message: Any, session: int) -> None:
+    data = encode(let_go(message), session)
+    told = told_to_protobuf(message, session)
+    assert told.SerializeToString() == data
+    assert wire_pb2.Message.FromString(data) == told
+
+
+def test_every_field_has_a_number() -> None:
+    """A field that `wire.proto` forgets would stay behind without a word."""
+    described = wire_pb2.DESCRIPTOR.message_types_by_name
+    assert set(described) == {*KINDS, "Message", "Tensor"}
+    assert [f.name for f in described["Message"].fields] == ["session", *(name.lower() for name in KINDS)]
+    for name, kind in KINDS.items():
+        assert [f.name for f in described[name].fields] == [f.name for f in fields(kind)]
+
+
+def test_generated_code_is_that_of_its_source(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+    source = Path(wire_pb2.__file__).parents[2]
+    arguments = [f"--proto_path={source}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    assert protoc.main(["protoc", *arguments, "fkge/federation/wire.proto"]) == 0
+    for made in (tmp_path / "fkge" / "federation").iterdir():
+        now = (source / "fkge" / "federation" / made.name).read_text(encoding="utf-8")
+        assert made.read_text(encoding="utf-8") == now, f"{made.name} is out of date; run: make proto"
+
+
+# -- one message, one encoding -----------------------------------------------------------------------
+
+
 @settings(max_examples=400, deadline=None)
 @given(ANY, st.data())
-def test_a_message_that_was_tampered_with_is_refused_or_read_and_nothing_else(
-    message: Any, data: st.DataObject
-) -> None:
+def test_a_message_that_was_tampered_with_is_refused_or_another_message(message: Any, data: st.DataObject) -> None:
     good = encode(let_go(message), 7)
     mutated = bytearray(good)
     for _ in range(data.draw(st.integers(1, 4))):
         mutated[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        back, _ = decode(bytes(mutated))
-    except PeerError:
-        return
-    assert type(back) in KINDS.values()
+    fuzzed.check(bytes(mutated))
+
+
+@settings(max_examples=400, deadline=None)
+@given(ANY, NUMBERS, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_a_message_whose_fields_were_changed_is_refused_or_another_message(
+    message: Any, session: int, pick: random.Random, times: int
+) -> None:
+    def leaf(data: bytes) -> bytes:
+        place = pick.randrange(len(data) + 1)
+        return data[:place] + pick.randbytes(pick.randrange(3)) + data[place + pick.randrange(3) :]
+
+    data = encode(let_go(message), session)
+    for _ in range(times):
+        data = mutate(data, pick, leaf)
+    fuzzed.check(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 15))
+def test_random_bytes_are_refused_or_a_message(data: bytes, kind: int) -> None:
+    fuzzed.check(data)
+    fuzzed.check(varint(kind << 3 | 2) + varint(len(data)) + data)
+
+
+def test_the_messages_that_the_fuzzer_starts_from_are_read() -> None:
+    assert {type(decode(seed)[0]) for seed in fuzzed.seeds()} >= set(KINDS.values()) - {KINDS["Gradient"]}
 
 
 @QUICK
@@ -98,81 +200,155 @@ def test_a_message_cut_short_or_with_a_tail_is_never_the_message(message: Any, d
     cut = good[: data.draw(st.integers(0, len(good) - 1))]
     with_tail = good + data.draw(st.binary(min_size=1, max_size=20))
     for bad in (cut, with_tail):
-        try:
-            back, _ = decode(bad)
-        except PeerError:
-            continue
-        # Only where all tensors are optional or empty can the header stand alone.
-        assert not all(same(getattr(message, f.name), getattr(back, f.name)) for f in fields(message))
+        with pytest.raises(PeerError):
+            decode(bad)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=200), st.booleans())
-def test_random_bytes_are_no_message(data: bytes, framed: bool) -> None:
-    with pytest.raises(PeerError):
-        decode(b"fkge1" + len(data).to_bytes(4, "little") + data if framed else data)
+# -- what is refused ---------------------------------------------------------------------------------
+
+ROWS = join([(1 << 3, 1), (2 << 3 | 2, bytes([1, 2])), (3 << 3 | 2, bytes(8))])
+"""A tensor of one row of two zeros."""
 
 
-def framed(header: Any, rest: bytes = b"") -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return b"fkge1" + len(text).to_bytes(4, "little") + text + rest
+def tensor(*changes: tuple[int, int | bytes | None]) -> bytes:
+    """`ROWS` with fields of other values, or without."""
+    parts = dict(split(ROWS) or []) | dict(changes)
+    return join([(tag, value) for tag, value in parts.items() if value is not None])
 
 
-def raw_tensors(header: dict[str, Any], data: bytes = b"") -> bytes:
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
+def samples(rows: bytes) -> bytes:
+    return join([(11 << 3 | 2, join([(1 << 3, 4), (2 << 3 | 2, rows)]))])
 
 
-SIGNAL = {"peer": "a", "news": True, "last": False}
-OFFER = {"step": 0, "frame": ""}
+SIGNAL = join([(1 << 3 | 2, b"a"), (2 << 3, 1)])
+
+
+def of_kind(number: int, body: bytes) -> bytes:
+    return join([(number << 3 | 2, body)])
+
+
+def test_the_hostile_bytes_below_would_be_read_without_what_is_wrong_with_them() -> None:
+    assert decode(samples(ROWS))[0].vectors.shape == (1, 2)
+    assert decode(samples(tensor((18, bytes([0, 2])), (26, None))))[0].vectors.shape == (0, 2)
+    assert decode(of_kind(2, SIGNAL)) == (Signal("a", True, False), 0)
+    assert decode(of_kind(3, join([(10, b"a"), (16, 5)]))) == (Request("a", 5), 0)
+    assert decode(of_kind(3, b"")) == (Request("", 0), 0)
+    assert decode(of_kind(10, b""))[0].step == 0
 
 
 @pytest.mark.parametrize(
-    ("what", "data"),
+    ("data", "why"),
     [
-        ("nothing", b""),
-        ("another program's", b"fkge2\0\0\0\0"),
-        ("a length that lies", b"fkge1\xff\xff\xff\xff{}"),
-        ("an unknown kind", framed({"kind": "Tables", "session": 0, "values": {}})),
-        ("a kind that is a list", framed({"kind": [], "session": 0, "values": {}})),
-        ("no kind", framed({"session": 0, "values": {}})),
-        ("no object", framed([1, 2])),
-        ("a session that is a truth", framed({"kind": "Signal", "session": True, "values": SIGNAL})),
-        ("a session that is a fraction", framed({"kind": "Signal", "session": 0.5, "values": SIGNAL})),
-        ("an unknown field", framed({"kind": "Signal", "session": 0, "values": {**SIGNAL, "__class__": "x"}})),
-        ("a field of another type", framed({"kind": "Signal", "session": 0, "values": {**SIGNAL, "news": 1}})),
-        ("a field that is null", framed({"kind": "Signal", "session": 0, "values": {**SIGNAL, "peer": None}})),
-        ("a field that is missing", framed({"kind": "Request", "session": 0, "values": {"peer": "a"}})),
-        ("a number where rows are due", framed({"kind": "Offer", "session": 0, "values": {**OFFER, "entity": 1}})),
-        ("rows where a number is due", framed({"kind": "Thanks", "session": 0, "values": {}},
-                                              save({"step": torch.zeros(1)}))),
-        ("values that are a number", framed({"kind": "Signal", "session": 0, "values": 3})),
-        ("brackets without end", framed(b"[" * 200_000)),
-        ("a number without end", framed(b"1" * 10_000)),
-        ("a shape that no tensor has", framed(
-            {"kind": "Offer", "session": 0, "values": OFFER},
-            raw_tensors({"entity": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}))),
-        ("a shape whose strides overflow", framed(
-            {"kind": "Offer", "session": 0, "values": OFFER},
-            raw_tensors({"entity": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}}))),
-        ("a shape larger than the data", framed(
-            {"kind": "Offer", "session": 0, "values": OFFER},
-            raw_tensors({"entity": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 4]}}, b"abcd"))),
-        ("a type that no tensor has", framed(
-            {"kind": "Offer", "session": 0, "values": OFFER},
-            raw_tensors({"entity": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}}, b"abc"))),
+        (b"", "0 kinds"),
+        (bytes([8, 1]), "0 kinds"),
+        (b"fkge1\0\0\0\0", "unknown in that place"),
+        (of_kind(10, b"") + of_kind(14, b""), "2 kinds"),
+        (of_kind(10, b"") * 2, "twice or out of order"),
+        (of_kind(10, b"") + bytes([8, 1]), "twice or out of order"),
+        (of_kind(15, b""), "field 15 of wire type 2"),
+        (of_kind(0, b""), "field 0 "),
+        (bytes([10 << 3 | 3, 10 << 3 | 4]), "wire type 3"),
+        (bytes([10 << 3, 1]), "field 10 of wire type 0"),
+        (bytes([10 << 3 | 5]) + bytes(4), "wire type 5"),
+        (bytes([8, 0]) + of_kind(10, b""), "zero"),
+        (bytes([8, 128, 0]) + of_kind(10, b""), "longer than it need be"),
+        (bytes([8]) + bytes([255] * 9) + bytes([2]) + of_kind(10, b""), "beyond 64 bits"),
+        (bytes([8]) + bytes([255] * 20), "beyond 64 bits"),
+        (bytes([8]), "cut short"),
+        (bytes([10 << 3 | 2]), "cut short"),
+        (bytes([10 << 3 | 2, 1]), "cut short"),
+        (bytes([10 << 3 | 2, 255, 255, 255, 255, 15]), "cut short"),
+        (of_kind(2, SIGNAL + bytes([24, 2])), "2 for a truth"),
+        (of_kind(2, SIGNAL + bytes([24, 0])), "0 for a truth"),
+        (of_kind(2, SIGNAL + bytes([32, 1])), "field 4 "),
+        (of_kind(2, bytes([10, 0])), "0 bytes"),
+        (of_kind(2, bytes([10, 1, 255])), "not UTF-8"),
+        (of_kind(2, bytes([10, 3, 0xED, 0xA0, 0x80])), "not UTF-8"),
+        (of_kind(2, join([(10, b"a" * 65)])), "65 letters"),
+        (of_kind(2, join([(10, b"a" * 257)])), "257 bytes"),
+        (of_kind(11, b""), "Samples without its vectors"),
+        (of_kind(8, join([(3 << 3 | 2, ROWS)])), "Offer without its relation"),
+        (samples(b""), "type 0"),
+        (samples(tensor((8, None))), "type 0"),
+        (samples(tensor((8, 4))), "type 4"),
+        (samples(tensor((8, 2))), "do not agree"),
+        (samples(tensor((26, bytes(7)))), "do not agree"),
+        (samples(tensor((26, None))), "do not agree"),
+        (samples(tensor((26, b""))), "spells out"),
+        (samples(tensor((18, None))), "do not agree"),
+        (samples(tensor((18, b""))), "one to 3 dimensions"),
+        (samples(tensor((18, bytes([1, 1, 1, 2])))), "one to 3 dimensions"),
+        (samples(tensor((18, bytes([1, 130, 0])))), "longer than it need be"),
+        (samples(tensor((18, varint(2**32 + 2)))), "beyond 32 bits"),
+        (samples(tensor((18, varint(2**31) * 2))), "do not agree"),
+        (samples(tensor((18, b"\0" + varint(2**32 - 1) * 2), (26, None))), "strides"),
+        (samples(tensor((18, b"\0" + varint(2**30)), (26, None))), "strides"),
+        (samples(bytes([8, 1, 16, 1, 16, 2]) + join([(26, bytes(8))])), "field 2 of wire type 0"),
+        (samples(tensor((32, 1))), "field 4 "),
     ],
 )  # fmt: skip
-def test_hostile_bytes(what: str, data: bytes) -> None:
-    with pytest.raises(PeerError):
+def test_hostile_bytes(data: bytes, why: str) -> None:
+    with pytest.raises(PeerError, match=why):
         decode(data)
 
 
-def test_too_long_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encode(let_go(Thanks(0)))
-    monkeypatch.setattr(codec, "_LIMIT", len(data) - 1)
+def test_too_long_is_refused_before_it_is_read() -> None:
+    data = encode(let_go(Thanks(1)))
+    assert decode(data, limit=len(data))[0].step == 1
     with pytest.raises(PeerError, match="too long"):
+        decode(data, limit=len(data) - 1)
+    with pytest.raises(PeerError, match="too long"):
+        decode(b"\xff" * 10, limit=9)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        of_kind(10, b"") * 100_000,
+        (of_kind(10, b"") + of_kind(14, b"")) * 50_000,
+        of_kind(9, b"") + bytes([15 << 3, 1]) * 100_000,
+        samples(tensor((18, bytes([1] * 200_000)))),
+        samples(tensor((18, b"\0" + varint(2**28)), (26, None))),
+        of_kind(2, join([(10, b"a" * 200_000)])),
+        bytes([8]) + b"\xff" * 200_000,
+        samples(tensor((18, varint(25_000) + bytes([2])), (26, bytes(200_000)))),
+        of_kind(8, join([(n << 3 | 2, tensor((18, varint(2500) + b"\2"), (26, bytes(20_000)))) for n in range(3, 12)])),
+    ],
+)  # fmt: skip
+def test_a_message_takes_no_more_memory_than_it_is_long(data: bytes) -> None:
+    tracemalloc.start()
+    try:
         decode(data)
+    except PeerError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < len(data) + 10_000
+
+
+# -- what has no way out -----------------------------------------------------------------------------
+
+
+def test_a_name_that_no_peer_would_read_is_not_sent() -> None:
+    assert decode(encode(let_go(Request("é" * 64, 1))))[0].peer == "é" * 64
+    with pytest.raises(SettingsError, match="65 letters; 64 is the most"):
+        encode(let_go(Request("é" * 65, 1)))
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_a_number_beyond_64_bits_is_not_sent(number: int) -> None:
+    for it in (Thanks(number), Structure(0, number, torch.zeros(0, 3)), Abort("a", number, False)):
+        with pytest.raises(ValueError, match="no place in a message"):
+            encode(let_go(it))
+    with pytest.raises(ValueError, match="no place in a message"):
+        encode(let_go(Thanks(0)), number)
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(2, 2, dtype=torch.float16), torch.zeros(1, 1, 1, 1)])
+def test_a_tensor_that_no_peer_would_read_is_not_sent(rows: Tensor) -> None:
+    with pytest.raises(TypeError, match="no place in a message"):
+        encode(let_go(Samples(0, rows)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""Frames: all that passes over a stream between two nodes, and why one of them hangs up.
+
+A frame is protobuf (`frames.proto`) and never larger than `FRAME_LIMIT`; larger messages pass in parts. What cannot be
+read is refused with a typed reason, and whoever heard it is as before.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from fkge.errors import PeerError
+from fkge.node import frames_pb2 as pb
+
+VERSIONS = (1,)
+"""Of the protocol that this program speaks."""
+
+PART = 1 << 20
+"""Bytes of a message that one frame carries at most."""
+
+FRAME_LIMIT = PART + (1 << 16)
+
+MEETING, FEDERATION = 1, 2
+"""Channels: what passes before two owners exchange anything, and the exchanges."""
+
+_SENTENCE = 500
+
+
+class Refused(PeerError):
+    """A peer is refused, or refuses; the stream is over.
+
+    Attributes:
+        reason: a name of `frames.proto`'s Reason, in lower case.
+        ours: this side refused.
+    """
+
+    def __init__(self, reason: str, sentence: str, ours: bool = True) -> None:
+        self.reason, self.ours = reason, ours
+        super().__init__(sentence)
+
+
+def decode_frame(data: bytes) -> pb.Frame:
+    """The frame in `data`; `Refused` if there is none."""
+    if len(data) > FRAME_LIMIT:
+        raise Refused("too_large", f"a frame of {len(data):,} bytes; {FRAME_LIMIT:,} is the most")
+    try:
+        frame: pb.Frame = pb.Frame.FromString(data)
+    except DecodeError:
+        raise Refused("malformed", "a frame that is none of this protocol, or cut short") from None
+    if frame.WhichOneof("is") is None:
+        raise Refused("malformed", "a frame without anything in it")
+    return frame
+
+
+def decode_meeting(body: bytes) -> pb.Meeting:
+    """The message of channel 1 in `body`; `Refused` if there is none."""
+    try:
+        message: pb.Meeting = pb.Meeting.FromString(body)
+    except DecodeError:
+        raise Refused("malformed", "a message of a meeting cannot be read") from None
+    if message.WhichOneof("is") is None:
+        raise Refused("malformed", "a message of a meeting without anything in it")
+    return message
+
+
+def bye(reason: str, sentence: str) -> bytes:
+    """The last frame of a stream."""
+    number = pb.Reason.Value(reason.upper())
+    return bytes(pb.Frame(bye=pb.Bye(reason=number, sentence=sentence[:_SENTENCE])).SerializeToString())
+
+
+def refusal(frame: pb.Bye) -> Refused:
+    """What a peer's last frame says."""
+    known = frame.reason in pb.Reason.values()
+    reason = pb.Reason.Name(frame.reason).lower() if known else "unspecified"
+    return Refused(reason, frame.sentence[:_SENTENCE] or reason, ours=False)

@@ -1,0 +1,106 @@
+"""Two owners that meet for the first time find out what they share, by private set intersection over their stream.
+
+Either says how many keys it has, and the one with fewer asks (`fkge.align.psi`), first for entities, then for
+relations. The owner whose name sorts first then names the alignment; each keeps it under that name. When they meet
+again and both know the same name, the alignment stands; otherwise one of them has lost it, or has other data, and they
+intersect anew, as often as the other's turnstile lets them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from fkge.align import Common
+from fkge.align.links import KINDS, Kind
+from fkge.embed import make_model
+from fkge.federation import Acquaintance, FederationSettings, Home
+from fkge.federation.home import widths
+from fkge.node import frames_pb2 as pb
+from fkge.node.frames import MEETING, Refused, decode_meeting
+from fkge.node.intersection import Intersection
+from fkge.node.peer import Peer
+from fkge.node.settings import NodeConfig
+
+_PACT = 16
+_POINT = 33
+
+
+async def align(
+    peer: Peer, config: NodeConfig, home: Home, say: Callable[[pb.Meeting, str], None]
+) -> tuple[bytes, Common]:
+    """The name of a new alignment with `peer`, and this owner's side of it.
+
+    Raises:
+        PeerError: what the peer sent cannot be used, or too little is common.
+    """
+    settings, first = config.federation, home.name < peer.name
+    kinds: list[Kind] = [
+        k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
+    ]
+    links = peer.settings.links(config.folder, first)
+    keys = links.keys(home.shared, 0 if first else 1, kinds, settings.psi.normalisation)
+    own = {kind: keys.of(kind) for kind in KINDS}
+    ratio = min(settings.ratio, peer.settings.ratio)
+    say(pb.Meeting(keys=pb.Keys(entities=len(own["entity"]), relations=len(own["relation"]), ratio=ratio)), "Keys")
+    theirs = (await _hear(peer, "keys")).keys
+    counts: dict[Kind, int] = {"entity": theirs.entities, "relation": theirs.relations}
+    most = min(peer.settings.items, settings.psi.max_items)
+    for kind, count in counts.items():
+        if count > most:
+            raise Refused(
+                "too_large", f"{count:,} {kind} keys to intersect; {most:,} are the most here (items, max_items)"
+            )
+    if not 0 < theirs.ratio <= 1:
+        raise Refused("malformed", "a ratio of common rows that is none")
+    found: dict[Kind, list[str]] = {}
+    for kind in KINDS:
+        bounds = settings.psi.model_copy(update={"max_items": most} | ({} if kind == "entity" else {"min_overlap": 0}))
+        asks = (len(own[kind]), home.name) < (counts[kind], peer.name)
+        assert peer.session is not None
+        peer.session.limits[MEETING] = (1 << 16) + _POINT * 2 * (len(own[kind]) + counts[kind])
+        found[kind] = await _intersect(peer, Intersection(asks, own[kind], counts[kind], bounds, kind), asks, say)
+    common = keys.common(found).only(kinds).sample(min(ratio, theirs.ratio), home.seed)
+    return await _name(peer, first, say), common
+
+
+async def _intersect(peer: Peer, role: Intersection, asks: bool, say: Callable[[pb.Meeting, str], None]) -> list[str]:
+    try:
+        said = await role.turn() if asks else None
+        while True:
+            if said is not None and said.frame is not None:
+                say(pb.Meeting(intersect=pb.Intersect(frame=said.frame)), "Intersect")
+            if said is not None and said.refused is not None:
+                raise said.refused
+            if said is not None and said.found is not None:
+                return said.found
+            said = await role.turn((await _hear(peer, "intersect")).intersect.frame)
+    finally:
+        role.close()
+
+
+async def _name(peer: Peer, first: bool, say: Callable[[pb.Meeting, str], None]) -> bytes:
+    name = secrets.token_bytes(_PACT)
+    if first:
+        say(pb.Meeting(pact=pb.Pact(name=name)), "Pact")
+        return name
+    name = (await _hear(peer, "pact")).pact.name
+    if len(name) != _PACT:
+        raise Refused("malformed", "an alignment's name of another length")
+    return name
+
+
+async def _hear(peer: Peer, what: str) -> pb.Meeting:
+    message = decode_meeting(await peer.meeting.get())
+    if (came := message.WhichOneof("is")) != what:
+        raise Refused("out_of_order", f"{came} came where {what} was due")
+    return message
+
+
+def longest(known: Acquaintance, home: Home, settings: FederationSettings) -> int:
+    """Bytes of the longest message that an exchange with a peer can bring."""
+    own, rows = widths(make_model(settings.shared_train)), 0
+    for kind in KINDS:
+        wide = max(own[kind], known.widths[kind], own["entity"], known.widths["entity"])
+        rows += max(len(known.common.ids(kind)), settings.ppat.batch) * (3 * wide + 1)
+    return 1 << 30 if settings.neighbours else (1 << 16) + 8 * rows

@@ -1,0 +1,239 @@
+"""Figures of a node for Prometheus, and a small HTTP server that shows them: /metrics, /healthz, /readyz.
+
+Nothing but GET and HEAD is answered, on this machine only unless told otherwise. Nothing stands in it but figures, the
+names of peers, and words that are listed beforehand, as in the log: any other text becomes "other".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from fkge.errors import NodeError, need
+from fkge.node.logs import WORDS
+
+CONNECTIONS = 32
+"""At a time; more are turned away with 503, and twice as many without a word."""
+
+SECONDS = 5.0
+"""For a request to come, and for an answer to go."""
+
+REQUEST_BYTES = 8192
+
+Health = Callable[[], tuple[bool, dict[str, Any]]]
+
+_SECONDS_OF_A_ROUND_TRIP = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Metrics:
+    """What a node counts; safe from any thread.
+
+    Args:
+        peers: the names that may stand as a label.
+        words: more words for labels than `fkge.node.logs.WORDS` has, by label.
+    """
+
+    def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
+        prometheus = need("prometheus_client", "node", "a node's metrics")
+        self._library = prometheus
+        self.registry = registry = prometheus.CollectorRegistry()
+        counter, gauge = prometheus.Counter, prometheus.Gauge
+        self._peers_known = set(peers)
+        self._words = {
+            label: WORDS[label] | set((words or {}).get(label, ())) for label in ("kind", "reason", "outcome", "state")
+        }
+        self._states: set[str] = set()
+        self._peer_states: set[str] = set()
+        self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"], registry=registry)
+        self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"], registry=registry)
+        self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"], registry=registry)
+        self._epochs = counter("fkge_epochs", "Epochs of training that are done.", registry=registry)
+        self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"], registry=registry)
+        self._peers = gauge("fkge_peers", "Peers by state.", ["state"], registry=registry)
+        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.", registry=registry)
+        self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.", registry=registry)
+        self._round_trip = prometheus.Histogram(
+            "fkge_round_trip_seconds", "From a message to its acknowledgement.", ["peer"], registry=registry,
+            buckets=_SECONDS_OF_A_ROUND_TRIP,
+        )  # fmt: skip
+        self._mrr.set(math.nan)
+        self._epsilon.set(math.nan)
+        self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"], registry=registry)
+
+    def sent(self, peer: str, kind: str, nbytes: int) -> None:
+        """A message went out."""
+        self._bytes.labels(self._peer(peer), self._word("kind", kind)).inc(nbytes)
+        self._messages.labels(self._peer(peer), self._word("kind", kind), "out").inc()
+
+    def received(self, peer: str, kind: str) -> None:
+        """A message came in."""
+        self._messages.labels(self._peer(peer), self._word("kind", kind), "in").inc()
+
+    def refused(self, peer: str, reason: str) -> None:
+        """A peer, or what it sent, was turned away."""
+        self._refused.labels(self._peer(peer), self._word("reason", reason)).inc()
+
+    def epochs(self, count: int = 1) -> None:
+        """That many more epochs are done."""
+        self._epochs.inc(count)
+
+    def exchanged(self, peer: str, outcome: str) -> None:
+        """An exchange ended."""
+        self._exchanges.labels(self._peer(peer), self._word("outcome", outcome)).inc()
+
+    def peers(self, states: Mapping[str, int]) -> None:
+        """How many peers are in which state; states that are not named have none."""
+        counts = dict.fromkeys(self._peer_states, 0)
+        for state, count in states.items():
+            word = self._word("state", state)
+            counts[word] = counts.get(word, 0) + count
+        self._peer_states = set(counts)
+        for word, count in counts.items():
+            self._peers.labels(word).set(count)
+
+    def validated(self, mrr: float) -> None:
+        """The best score in validation."""
+        self._mrr.set(mrr)
+
+    def spent(self, epsilon: float | None) -> None:
+        """ε spent so far; None where nothing has a price, which is not the same as 0."""
+        self._epsilon.set(math.nan if epsilon is None else epsilon)
+
+    def round_trip(self, peer: str, seconds: float) -> None:
+        """How long a peer took to acknowledge a message."""
+        self._round_trip.labels(self._peer(peer)).observe(seconds)
+
+    def state(self, state: str) -> None:
+        """The node is in another state."""
+        word = self._word("state", state)
+        self._states.add(word)
+        for name in sorted(self._states):
+            self._state.labels(name).set(name == word)
+
+    @property
+    def content_type(self) -> str:
+        """Of what `render` returns."""
+        return str(self._library.CONTENT_TYPE_LATEST)
+
+    def render(self) -> bytes:
+        """All of it in Prometheus's text format."""
+        return bytes(self._library.generate_latest(self.registry))
+
+    def _peer(self, name: str) -> str:
+        return name if name in self._peers_known else "other"
+
+    def _word(self, label: str, word: str) -> str:
+        return word if word in self._words[label] else "other"
+
+
+class Server:
+    """Answers until it is closed. `serve` makes one."""
+
+    def __init__(self, metrics: Metrics, health: Health) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._server: asyncio.Server | None = None
+        self._busy: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._meet, host, port, limit=REQUEST_BYTES)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Take no more requests, and drop those under way."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            if len(self._busy) > 2 * CONNECTIONS:
+                return
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                async with asyncio.timeout(SECONDS):
+                    if len(self._busy) > CONNECTIONS:
+                        answer = _answer(503, b"too many at a time\n")
+                    else:
+                        answer = await self._handle(reader)
+                    writer.write(answer)
+                    writer.write_eof()
+                    while await reader.read(REQUEST_BYTES):  # to hang up on what was not read would lose the answer
+                        pass
+        except TimeoutError:
+            writer.transport.abort()  # also if it does not take in what it asked for
+        finally:
+            self._busy.discard(task)
+            writer.close()
+
+    async def _handle(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _answer(431, b"the request is too long\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _answer(400, b"this is no HTTP/1 request\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _answer(405, b"only GET and HEAD\n", allow="GET, HEAD")
+        code, body, kind = self._page(words[1].split(b"?", 1)[0])
+        return _answer(code, body, kind, whole=words[0] == b"GET")
+
+    def _page(self, path: bytes) -> tuple[int, bytes, str]:
+        if path == b"/metrics":
+            return 200, self._metrics.render(), self._metrics.content_type
+        if path == b"/healthz":
+            return 200, b"alive\n", "text/plain"
+        if path == b"/readyz":
+            ready, told = self._health()
+            body = json.dumps({"ready": ready, **told}).encode() + b"\n"
+            return (200 if ready else 503), body, "application/json"
+        return 404, b"/metrics, /healthz, /readyz\n", "text/plain"
+
+
+async def serve(host: str, port: int, metrics: Metrics, health: Health) -> Server:
+    """Show `metrics` at `host` (best 127.0.0.1) and `port` (0: any that is free, see `Server.port`).
+
+    `health` says whether the node has joined and is able to work, and why not otherwise, for /readyz.
+
+    Raises:
+        NodeError: it cannot listen there.
+    """
+    server = Server(metrics, health)
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise NodeError(
+            f"{host}:{port}: metrics cannot be shown here: {error.strerror or error}. Choose another port, or 0 for any"
+        ) from error
+    return server
+
+
+_PHRASES = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}  # fmt: skip
+
+
+def _answer(code: int, body: bytes, kind: str = "text/plain", *, whole: bool = True, allow: str = "") -> bytes:
+    head = [
+        f"HTTP/1.1 {code} {_PHRASES[code]}", f"Content-Type: {kind}", f"Content-Length: {len(body)}",
+        "Cache-Control: no-store", "X-Content-Type-Options: nosniff", "Connection: close",
+    ]  # fmt: skip
+    if allow:
+        head.append(f"Allow: {allow}")
+    return "\r\n".join([*head, "", ""]).encode() + (body if whole else b"")

@@ -1,0 +1,137 @@
+"""A session: messages between two lives of two nodes, each delivered once and in order, whatever happens to streams.
+
+Every part of a message has a number, its step. The sender keeps a part until the other side has said that it has heard
+it; after a new stream is there, both say what they have heard, and the rest is sent again, the same bytes. So a retry
+never makes a node compute an answer, or draw noise, twice. Within a stream steps come one after another: anything else
+is a fault or an attack, and refused.
+
+No I/O here: an engine of streams writes what `following` gives, and hands in the parts that come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fkge.node import frames_pb2 as pb
+from fkge.node.frames import PART, Refused
+
+HEARD_EVERY = 8
+"""Parts after which a listener that has nothing to say says at least what it has heard."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    channel: int
+    body: memoryview
+    more: bool
+
+
+class Session:
+    """One side of a session.
+
+    Args:
+        limits: by channel, the longest message that may come; channels that are not named are closed.
+        backlog: bytes that may wait to be heard by the other side.
+    """
+
+    def __init__(self, limits: Mapping[int, int], backlog: int = 256 << 20) -> None:
+        self.limits = dict(limits)
+        self.backlog = backlog
+        self.heard = 0
+        """The last step taken in."""
+        self.sent = 0
+        """The last step given out, written or not."""
+        self._kept: deque[_Kept] = deque()
+        self._written = 0
+        self._told = 0
+        self._bytes = 0
+        self._coming: list[bytes] = []
+        self._coming_size = 0
+        self._coming_channel = 0
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other side has not confirmed."""
+        return self._bytes
+
+    def send(self, channel: int, body: bytes) -> None:
+        """Give a message out. `Refused` (stalled) if the other side has not heard far too much already."""
+        if self._bytes and self._bytes + len(body) > self.backlog:
+            raise Refused("stalled", f"{self._bytes:,} bytes wait to be heard, and it hears nothing")
+        view = memoryview(body)
+        for start in range(0, max(len(body), 1), PART):
+            piece = view[start : start + PART]
+            self._kept.append(_Kept(channel, piece, start + PART < len(body)))
+            self.sent += 1
+            self._bytes += len(piece)
+
+    def following(self) -> bytes | None:
+        """The next frame to write, or None if there is none."""
+        acknowledged = self.sent - len(self._kept)
+        if self._written < self.sent:
+            kept = self._kept[self._written - acknowledged]
+            self._written += 1
+            self._told = self.heard
+            part = pb.Part(
+                step=self._written, heard=self.heard, channel=kept.channel, more=kept.more, body=bytes(kept.body)
+            )
+            return bytes(pb.Frame(part=part).SerializeToString())
+        if self.heard - self._told >= HEARD_EVERY:
+            return self.confirm()
+        return None
+
+    def confirm(self) -> bytes | None:
+        """A frame that says what was heard, if the other side does not know yet."""
+        if self._told == self.heard:
+            return None
+        self._told = self.heard
+        return bytes(pb.Frame(heard=pb.Heard(step=self.heard)).SerializeToString())
+
+    def resume(self, heard: int) -> None:
+        """A new stream is there, and the other side has heard so much: write the rest again."""
+        self.confirmed(heard)
+        self._written = self.sent - len(self._kept)
+        self._told = self.heard
+
+    def confirmed(self, step: int) -> None:
+        """The other side has heard everything up to `step`."""
+        acknowledged = self.sent - len(self._kept)
+        if step > self._written:
+            raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
+        for _ in range(step - acknowledged):
+            self._bytes -= len(self._kept.popleft().body)
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def hear(self, part: pb.Part) -> tuple[int, bytes] | None:
+        """Take in a part: the channel and the message it completes, or None. What is refused changes nothing."""
+        step = part.step
+        if step != self.heard + 1:
+            if step <= self.heard:
+                raise Refused("replayed", f"step {step} came again; {self.heard + 1} was due")
+            raise Refused("out_of_order", f"step {step} came where {self.heard + 1} was due")
+        limit = self.limits.get(part.channel)
+        if limit is None:
+            raise Refused("out_of_order", f"a message on channel {part.channel}, which is not open")
+        if self._coming and part.channel != self._coming_channel:
+            raise Refused("malformed", "a message that changes its channel half-way")
+        size = self._coming_size + len(part.body)
+        if size > limit:
+            raise Refused("too_large", f"a message of more than {limit:,} bytes, which is the most here")
+        if part.more and not part.body:
+            raise Refused("malformed", "a message in empty parts")
+        self.confirmed(part.heard)
+        self.heard = step
+        if part.more:
+            self._coming.append(part.body)
+            self._coming_size, self._coming_channel = size, part.channel
+            return None
+        if not self._coming:
+            return part.channel, part.body
+        body = b"".join([*self._coming, part.body])
+        self._coming, self._coming_size = [], 0
+        return part.channel, body

@@ -1,0 +1,177 @@
+"""What an operator says to a node: `node.toml`, and `peers.toml`, in which the owner alone says who may have what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator
+
+from fkge.align import read_links
+from fkge.errors import SettingsError
+from fkge.federation import FederationSettings, Links
+from fkge.settings import Settings, read_toml
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:B/s)?")
+MODES = ("none", "paper", "dp")
+"""Privacy modes, from the least protection to the most."""
+
+
+class PeerSettings(Settings):
+    """What one peer may have: a table ``[peers.NAME]`` of `peers.toml`."""
+
+    address: str | None = Field(None, description="HOST:PORT where it listens; without one, it is waited for")
+    founder: bool = Field(True, description="it is there from the start: nobody begins to train before it has come")
+    certificate: str | None = Field(
+        None, description="fingerprint of the only certificate it may show, sha256:…; any of the consortium's if none"
+    )
+    same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
+    entities: str | None = Field(None, description="a file of links between entities: this owner's label, then its")
+    relations: str | None = Field(None, description="a file of links between relations, likewise")
+    ask: bool = Field(True, description="it may ask this owner to translate for it; if not, this owner only learns")
+    privacy: Literal["none", "paper", "dp"] = Field(
+        "none", description="the least privacy mode under which anything is exchanged with it"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, description="ε at most: of the shared track in mode dp, of the votes for it in mode paper"
+    )
+    ratio: float = Field(
+        1.0, gt=0, le=1, description="part of the common rows to use; the smaller of both sides' holds"
+    )
+    hours: str = Field("00:00-24:00", description="when it may be connected, UTC; 22:00-06:00 goes over midnight")
+    bandwidth: str = Field("0", description="bytes per second at most, each way, such as 500k or 2M; 0 for no limit")
+    items: int = Field(1_000_000, ge=1, description="keys it may put into an intersection at most")
+
+    @field_validator("hours")
+    @classmethod
+    def _is_hours(cls, value: str) -> str:
+        found = _HOURS.fullmatch(value)
+        if found is None or any(int(h) * 60 + int(m) > 24 * 60 for h, m in (found.group(1, 2), found.group(3, 4))):
+            raise ValueError("hours are HH:MM-HH:MM, such as 08:00-18:30")
+        return value
+
+    @field_validator("bandwidth")
+    @classmethod
+    def _is_rate(cls, value: str) -> str:
+        if _RATE.fullmatch(value) is None:
+            raise ValueError("a bandwidth is a number of bytes per second, such as 500k or 2M")
+        return value
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second; 0 for no limit."""
+        found = _RATE.fullmatch(self.bandwidth)
+        assert found is not None
+        return float(found.group(1)) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found.group(2)]
+
+    def open_at(self, now: datetime) -> bool:
+        """Whether it may be connected at this time."""
+        found = _HOURS.fullmatch(self.hours)
+        assert found is not None
+        begin, end = (int(h) * 60 + int(m) for h, m in (found.group(1, 2), found.group(3, 4)))
+        minute = now.hour * 60 + now.minute
+        return begin <= minute < end if begin < end else minute >= begin or minute < end
+
+    def links(self, folder: Path, first: bool) -> Links:
+        """How the labels of the two correspond. `first`: this owner's stand in front, in what both intersect."""
+
+        def read(name: str | None) -> tuple[tuple[str, str], ...]:
+            found = () if name is None else tuple(read_links(folder / name))
+            return found if first else tuple((b, a) for a, b in found)
+
+        return Links(read(self.entities), read(self.relations), self.same)
+
+
+class NodeSettings(Settings):
+    """What a node is: `node.toml`. Paths are beside the file."""
+
+    name: str = Field(description="the owner, as its certificate names it")
+    graph: str = Field(description="its graph: a file or folder of triples")
+    policy: str | None = Field(None, description="a sharing policy: which triples may leave a trace; all if none")
+    identity: str = Field(".", description="the folder of its key and certificate")
+    state: str = Field("state", description="the folder where it keeps everything else")
+    settings: str = Field("federation.toml", description="how it federates and trains; agreed on with the others")
+    peers: str = Field("peers.toml", description="who may have what; this owner's alone")
+    listen: str = Field("0.0.0.0:7443", description="where peers reach it, HOST:PORT; empty if it only calls others")
+    founder: bool = Field(True, description="it is there from the start; one that comes later trains alone first")
+    seed: int = Field(0, ge=0, description="public, the same everywhere: of first vectors and of drawn pairs")
+    metrics: str = Field("127.0.0.1:9443", description="where health and Prometheus metrics are served; empty for none")
+    grace: float = Field(60.0, gt=0, description="seconds after which a peer whose stream broke counts as lost")
+    clock: float = Field(300.0, gt=0, description="seconds by which a peer's clock may differ")
+    threads: int = Field(1, ge=1, description="of arithmetic")
+    rehearsal: bool = Field(
+        False,
+        description="draw every secret from the seed, as a simulation does, so that a run can be repeated; hides "
+        "nothing from anybody: never with real data",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        if _NAME.fullmatch(value) is None:
+            raise ValueError("a node's name has small letters, digits and hyphens, as host names do; at most 63")
+        return value
+
+
+class NodeConfig:
+    """`node.toml`, with all that it points to.
+
+    Attributes:
+        folder: of the file; paths are beside it.
+        node: the file.
+        federation: how it federates.
+        peers: by name.
+    """
+
+    def __init__(
+        self, folder: Path, node: NodeSettings, federation: FederationSettings, peers: Mapping[str, PeerSettings]
+    ) -> None:
+        self.folder, self.node, self.peers = folder, node, dict(peers)
+        ledger = str(self.state / "ledger") if federation.privacy.ledger is None else federation.privacy.ledger
+        privacy = federation.privacy.model_copy(update={"ledger": ledger})
+        self.federation = federation.model_copy(update={"privacy": privacy})
+
+    @property
+    def state(self) -> Path:
+        """Where the node keeps its things."""
+        return self.folder / self.node.state
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """From `node.toml`; any mistake in it, or in what it points to, is one sentence."""
+        node = NodeSettings.build(read_toml(path), str(path))
+        folder = path.parent
+        federation = FederationSettings.load(folder / node.settings)
+        if federation.decide == "strict":
+            raise SettingsError(
+                f'{folder / node.settings}: decide = "strict" needs to know what others hold, as a simulation does; '
+                'a node decides on all of its validation triples (decide = "all")'
+            )
+        return cls(folder, node, federation, read_peers(folder / node.peers, node.name))
+
+
+def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
+    """`peers.toml`."""
+    values = read_toml(path)
+    tables: Any = values.pop("peers", {})
+    if values or not isinstance(tables, dict):
+        raise SettingsError(f"{path}: holds a table [peers.NAME] for each peer, and nothing else")
+    if own in tables:
+        raise SettingsError(f"{path}: [peers.{own}] is this node itself; take it out")
+    for name in tables:
+        if _NAME.fullmatch(name) is None:
+            raise SettingsError(f"{path}: {name!r} cannot be a node's name: small letters, digits and hyphens only")
+    return {name: PeerSettings.build(table, f"{path}: [peers.{name}]") for name, table in tables.items()}
+
+
+def address(text: str) -> tuple[str, int]:
+    """HOST:PORT, apart."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"{text!r}: an address is HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)

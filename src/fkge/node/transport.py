@@ -1,0 +1,177 @@
+"""Streams between nodes: gRPC over mutual TLS, one method, raw frames. Nothing here looks into a frame.
+
+TLS is 1.3 and nothing else. gRPC's Python interface has no word for that; but TLS 1.2 needs a cipher suite that fits
+the kind of certificate, ours are ECDSA, and the only suites left to it are for RSA. So an older handshake finds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fkge.errors import NodeError, need
+from fkge.node.frames import FRAME_LIMIT, Refused
+from fkge.node.identity import Identity
+
+_METHOD, _SERVICE = "Meet", "fkge.node.Node"
+_PING, _PONG = 15_000, 10_000  # milliseconds: a stream that is half open is noticed after their sum
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", FRAME_LIMIT),
+    ("grpc.max_send_message_length", FRAME_LIMIT),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.keepalive_time_ms", _PING),
+    ("grpc.keepalive_timeout_ms", _PONG),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 4),
+    ("grpc.enable_http_proxy", 0),
+]
+_ALERTS = (
+    ("certificate has expired", "expired"),
+    ("certificate is not yet valid", "expired"),
+    ("CERTIFICATE_VERIFY_FAILED", "stranger"),
+    ("certificate", "stranger"),
+    ("Hostname", "name"),
+    ("Peer name", "name"),
+)
+
+
+def library() -> Any:
+    """gRPC, set up before its first use."""
+    os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    need("grpc", "node", "a node")
+    import grpc.aio
+
+    return grpc
+
+
+class Line:
+    """A stream to a peer, whoever opened it.
+
+    Attributes:
+        where: the other end's address, for the log.
+        certificate: PEM, of who called; None where this side called, which knows from the first frame.
+    """
+
+    def __init__(self, stream: Any, where: str, certificate: bytes | None, end: Callable[[], Awaitable[None]]) -> None:
+        self._stream, self._end = stream, end
+        self.where, self.certificate = where, certificate
+        self._eof = library().aio.EOF
+
+    async def read(self) -> bytes | None:
+        """The next frame; None when there will be none."""
+        try:
+            data = await self._stream.read()
+        except Exception as error:
+            if (refused := _tls_refusal(error)) is not None:
+                raise refused from None
+            return None
+        return None if data is self._eof else data
+
+    async def write(self, frame: bytes) -> bool:
+        """Write a frame, when there is room for it on the way. False: the stream is over."""
+        try:
+            await self._stream.write(frame)
+        except Exception as error:
+            if (refused := _tls_refusal(error)) is not None:
+                raise refused from None
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Be done with it."""
+        await self._end()
+
+
+def _tls_refusal(error: Exception) -> Refused | None:
+    """What a failed handshake says, in one word."""
+    details = str(getattr(error, "details", lambda: "")() or "")
+    if "handshake" not in details and "Peer name" not in details:
+        return None
+    reason = next((reason for text, reason in _ALERTS if text in details), "stranger")
+    return Refused(reason, f"TLS: {details.strip()[:300]}", ours=reason != "stranger")
+
+
+class Transport:
+    """A node's way to others.
+
+    Args:
+        identity: the node's current one; asked for anew with each connection, so that a new certificate takes effect.
+        at_once: streams that may be open at a time.
+    """
+
+    def __init__(self, identity: Callable[[], Identity], at_once: int = 256) -> None:
+        self._grpc = library()
+        self._identity, self._at_once = identity, at_once
+        self._server: Any = None
+
+    async def listen(self, host: str, port: int, welcome: Callable[[Line], Awaitable[None]]) -> int:
+        """Let peers call; each gets a `welcome`, and its stream ends with it. The port."""
+        grpc = self._grpc
+
+        async def meet(_: Any, context: Any) -> None:
+            certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
+
+            async def end() -> None:
+                pass  # the stream ends when the method returns
+
+            await welcome(Line(context, str(context.peer()), bytes(certificate), end))
+
+        methods = {_METHOD: grpc.stream_stream_rpc_method_handler(meet)}
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._at_once)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, methods),))
+        try:
+            at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            bound = int(self._server.add_secure_port(at, self._server_credentials()))
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise NodeError(
+                f"cannot listen on {host}:{port}: the port is taken, or the address is not this machine's. "
+                "Change listen in node.toml, or stop whoever holds it."
+            )
+        await self._server.start()
+        return bound
+
+    def _server_credentials(self) -> Any:
+        grpc, current = self._grpc, self._identity()
+
+        def configuration(identity: Identity) -> Any:
+            return grpc.ssl_server_certificate_configuration(
+                [(identity.key_pem, identity.certificate_pem)], identity.authority_pem
+            )
+
+        def fetch() -> Any:
+            nonlocal current
+            if (now := self._identity()) is current:
+                return None
+            current = now
+            return configuration(now)
+
+        return grpc.dynamic_ssl_server_credentials(configuration(current), fetch, require_client_authentication=True)
+
+    async def call(self, address: str, name: str) -> Line:
+        """Open a stream to the node of that name. Whether it succeeds shows when something is written or read."""
+        grpc, identity = self._grpc, self._identity()
+        credentials = grpc.ssl_channel_credentials(identity.authority_pem, identity.key_pem, identity.certificate_pem)
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
+        channel = grpc.aio.secure_channel(address, credentials, options=options)
+        stream = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
+
+        async def end() -> None:
+            stream.cancel()
+            await channel.close()
+
+        return Line(stream, address, None, end)
+
+    async def close(self) -> None:
+        """Let nobody in any more, and end all streams."""
+        if self._server is not None:
+            await self._server.stop(grace=1.0)
+            await asyncio.sleep(0)

@@ -1,0 +1,175 @@
+"""Sites of a small consortium on this machine: every owner with its own folder, key, certificate and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fkge.federation import Federation, FederationSettings, read_federation
+from fkge.graph import Graph
+from fkge.node import control, site
+from fkge.node.authority import Authority
+from fkge.node.requests import read_request
+
+CONSORTIUM = "circle"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(s.getsockname()[1]) for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def write_graph(graph: Graph, folder: Path) -> None:
+    """A graph as three files of triples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "valid", "test"):
+        lines = [f"{graph.entities[h]}\t{graph.relations[r]}\t{graph.entities[t]}\n" for h, r, t in graph.splits[split]]
+        (folder / f"{split}.tsv").write_text("".join(lines))
+
+
+def toml(values: Mapping[str, Any]) -> str:
+    """Flat TOML."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+class Consortium:
+    """All sites, under one folder.
+
+    Args:
+        folder: where they are.
+        graphs: by owner.
+        settings: how all of them federate.
+        addresses: by owner, where it listens; free ports of this machine if None.
+        node, peer: more for every node.toml, and for every table of every peers.toml.
+    """
+
+    def __init__(
+        self, folder: Path, graphs: Mapping[str, Graph], settings: FederationSettings,
+        addresses: Mapping[str, str] | None = None, node: Mapping[str, Any] | None = None,
+        peer: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.names, self.settings = folder, list(graphs), settings
+        ports = dict(zip(self.names, free_ports(len(self.names)), strict=True))
+        self.addresses = dict(addresses or {name: f"127.0.0.1:{ports[name]}" for name in self.names})
+        self.authority = Authority.create(folder / "authority", CONSORTIUM, datetime.now(UTC))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name, graph in graphs.items():
+            write_graph(graph, self.site(name) / "graph")
+            self.enrol(name)
+            self.write(name, **(node or {}))
+            self.write_peers(name, {other: dict(peer or {}) for other in self.names if other != name})
+            (self.site(name) / "federation.toml").write_text(settings.to_toml())
+
+    def site(self, name: str) -> Path:
+        return self.folder / "sites" / name
+
+    def state(self, name: str) -> Path:
+        return self.site(name) / "state"
+
+    def config(self, name: str) -> Path:
+        return self.site(name) / "node.toml"
+
+    def enrol(self, name: str) -> None:
+        """A key and a certificate, as a site gets them."""
+        folder = self.site(name)
+        site.request(folder, name, CONSORTIUM)
+        now = datetime.now(UTC)
+        kit = self.authority.approve(
+            read_request((folder / "request.csr").read_bytes(), "request"), now, address=self.addresses.get(name)
+        )
+        site.install(kit.read_bytes(), "kit", folder, now, lambda _: None)
+
+    def write(self, name: str, **values: Any) -> None:
+        """node.toml."""
+        plain = {
+            "name": name, "graph": "graph", "state": "state", "listen": self.addresses.get(name, ""),
+            "settings": "federation.toml", "peers": "peers.toml", "metrics": "",
+        }  # fmt: skip
+        self.config(name).write_text(toml({**plain, **values}))
+
+    def write_peers(self, name: str, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """peers.toml: equal labels are the same thing, unless a table says otherwise."""
+        text = ""
+        for other, table in peers.items():
+            text += f"[peers.{other}]\n" + toml({"address": self.addresses[other], "same": True, **table})
+        (self.site(name) / "peers.toml").write_text(text)
+
+    def federation(self) -> Federation:
+        """The same for a simulation: the same files, all in one place."""
+        text = "".join(f'[owners.{name}]\ngraph = "sites/{name}/graph"\n' for name in self.names)
+        for i, a in enumerate(self.names):
+            for b in self.names[i + 1 :]:
+                text += f'[[links]]\nbetween = ["{a}", "{b}"]\nsame = true\n'
+        (self.folder / "federation.toml").write_text(text)
+        return read_federation(self.folder / "federation.toml")
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    def start(self, name: str, *options: str, wrap: tuple[str, ...] = (), program: Path | None = None, **env: str) -> None:
+        """Start a node as a process of its own."""
+        run = [sys.executable, "-m", "fkge"] if program is None else [sys.executable, str(program)]
+        command = [*wrap, *run, "node", "--config", str(self.config(name)), *options]
+        with (self.site(name) / "output").open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1", **env}
+            )
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What a node says of itself."""
+        return control.call(self.state(name) / control.SOCKET, "status")
+
+    def output(self, name: str) -> str:
+        return (self.site(name) / "output").read_text()
+
+    def result(self, name: str) -> Path:
+        return self.state(name) / "arms" / "federated" / name / "result.json"
+
+    def await_results(self, *names: str, seconds: float = 120.0) -> None:
+        """Wait until these have concluded; a node that dies instead, or takes far too long, fails the test."""
+        self.wait_for(lambda: all(self.result(name).exists() for name in names or self.names), seconds)
+
+    def wait_for(self, holds: Any, seconds: float = 60.0) -> None:
+        """Wait until something holds, looking every so often; nodes must live meanwhile."""
+        end = time.monotonic() + seconds
+        while not holds():
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise AssertionError(f"{name} ended with {process.returncode}:\n{self.output(name)}")
+            if time.monotonic() > end:
+                raise AssertionError("\n".join(f"{name}: {self.output(name)[-2000:]}" for name in self.names))
+            time.sleep(0.05)
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """End a node's process, and wait until it has."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process.wait(60)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> Consortium:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
