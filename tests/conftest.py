@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,24 @@ class Notes(list[dict[str, Any]]):
     def of(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Those of one event whose fields are these."""
         return [n for n in self if n["event"] == event and all(n.get(k) == v for k, v in fields.items())]
+
+
+@contextmanager
+def ray_here(**options: Any) -> Iterator[None]:
+    """Ray on this machine, small and silent, for all engines within; skips where it is not installed."""
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
+    before = signal.getsignal(signal.SIGTERM)
+    ray.init(
+        **{
+            "num_cpus": 4, "num_gpus": 0, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR",
+            "object_store_memory": 100 * 2**20, **options,
+        }
+    )  # fmt: skip
+    signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def kept(home: Home, arm: str) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, Notes, kept, tiny_federation, tiny_settings
+from tests.conftest import OWNERS, Notes, kept, ray_here, tiny_federation, tiny_settings
 
 from fkge.embed import load_model
 from fkge.engines import ENGINES, run_central
@@ -45,8 +47,9 @@ def ran(folder: Path, engine: str, arms: list[str], federation: Federation | Non
 
 
 @pytest.fixture(scope="module", params=list(ENGINES))
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    with ray_here() if request.param == "ray" else nullcontext():
+        yield str(request.param)
 
 
 TOGETHER = ["control", "permuted", "federated", "fede", "unified"]

@@ -90,7 +90,7 @@ class Capture:
             if len(data) > len(known.get(int(sequence), b"")):
                 known[int(sequence)] = data
         return [
-            Stream((source, int(source_port)), (destination, int(destination_port)), _joined(known))
+            Stream((source, int(source_port)), (destination, int(destination_port)), joined(known))
             for (_, source, source_port, destination, destination_port), known in pieces.items()
         ]
 
@@ -147,7 +147,7 @@ class Capture:
             time.sleep(0.02)
 
 
-def _joined(pieces: dict[int, bytes]) -> bytes:
+def joined(pieces: dict[int, bytes]) -> bytes:
     """The pieces of a stream, each at its place; what was sent again, in other pieces, is not there twice."""
     out = bytearray()
     reached: int | None = None

@@ -270,7 +270,10 @@ class Lab:
         return path
 
     def capture(self) -> Capture:
-        """Records all frames from now on; see `Capture`. Where there is a delay, it sees the far end of the cable."""
+        """Records all frames from now on; see `Capture`. The file goes with the laboratory.
+
+        Of a delayed host it sees what has left the cable, or is about to enter it.
+        """
         if shutil.which("tshark") is None or shutil.which("dumpcap") is None:
             pytest.skip("needs `tshark` and its `dumpcap`, to capture packets: apt-get install tshark")
         folder = Path(self._close.enter_context(tempfile.TemporaryDirectory(prefix=MARK)))

@@ -21,6 +21,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 Direction = Literal["up", "down"]
@@ -64,6 +65,8 @@ class Relay:
         self.connections = 0
         self.broken = 0
         """Connections that a fault has ended."""
+        self.held = 0
+        """Pieces that wait here to be passed on, ends of connections among them."""
         self._ways: dict[Direction, _Way] = {"up": _Way(), "down": _Way()}
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
@@ -98,7 +101,8 @@ class Relay:
 
     def delay(self, seconds: float) -> None:
         """Holds all bytes for so long, each way; those already on their way are not held again."""
-        self._do(self._set(lambda: [setattr(way, "delay", seconds) for way in self._ways.values()]))
+        for way in self._ways.values():
+            self._do(self._set(partial(setattr, way, "delay", seconds)))
 
     def silence(self) -> None:
         """Passes nothing on, neither bytes nor ends, until `unsilence`, and then everything."""
@@ -203,6 +207,12 @@ class Relay:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: _Way) -> None:
         held: asyncio.Queue[tuple[float, bytes | OSError]] = asyncio.Queue(HELD)
+        waiting = 0
+
+        def count(change: int) -> None:
+            nonlocal waiting
+            waiting += change
+            self._note(held=change)
 
         async def read() -> None:
             taken: bytes | OSError = b"."
@@ -211,14 +221,15 @@ class Relay:
                     taken = await reader.read(CHUNK)
                 except OSError as error:  # it passes the relay like all else: late, or not now
                     taken = error
+                count(1)
                 await held.put((self._loop.time() + way.delay, taken))
 
-        async with asyncio.TaskGroup() as reading:
-            reading.create_task(read())
+        async def write() -> None:
             while True:
                 due, taken = await held.get()
                 await asyncio.sleep(due - self._loop.time())
                 await self._flowing.wait()
+                count(-1)
                 if isinstance(taken, OSError):
                     raise taken
                 if not taken:
@@ -231,8 +242,16 @@ class Relay:
                 if broken:
                     raise _BrokenError
 
-    def _note(self, connections: int = 0, broken: int = 0) -> None:
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(read())
+                both.create_task(write())
+        finally:
+            count(-waiting)
+
+    def _note(self, connections: int = 0, broken: int = 0, held: int = 0) -> None:
         with self._changed:
+            self.held += held
             self.connections += connections
             self.broken += broken
             self._changed.notify_all()

@@ -20,6 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.network.capture import joined
 from tests.network.lab import MARK, NAMESPACES, Host, Lab, LabError, skewed, sweep
 
 PATIENCE = 30.0
@@ -348,6 +351,17 @@ def test_a_capture_puts_a_stream_together_through_loss(lab: Lab) -> None:
     with ours, theirs:
         assert transfer(ours, theirs, data) == data
     assert data in [stream.data for stream in capture.streams()]
+
+
+@given(data=st.binary(min_size=1, max_size=60), cuts=st.lists(st.tuples(st.integers(0, 59), st.integers(1, 60))))
+def test_pieces_sent_again_are_in_a_stream_once(data: bytes, cuts: list[tuple[int, int]]) -> None:
+    first = 7
+    pieces = {first + i: data[i : i + 4] for i in range(0, len(data), 4)}
+    for place, size in cuts:
+        piece = data[place : place + size]
+        if len(piece) > len(pieces.get(first + place, b"")):
+            pieces[first + place] = piece
+    assert joined(pieces) == data
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -105,8 +106,11 @@ def test_a_cut_breaks_connections_and_refuses_new_ones(far: Far) -> None:
     client, server = far.connect()
     client.sendall(b".")
     assert receive(server, 1) == b"."
+    far.relay.silence()
+    client.sendall(b"never passed on")
+    far.relay.wait(lambda: far.relay.held == 1)
     far.relay.cut()
-    assert far.relay.broken == 1
+    assert (far.relay.broken, far.relay.held) == (1, 0)
     for end in (client, server):
         with pytest.raises(ConnectionResetError):
             end.recv(1)
@@ -124,10 +128,11 @@ def test_nothing_passes_in_silence_not_even_the_end(far: Far, reset: bool) -> No
     other, third = far.connect()
     far.relay.silence()
     client.sendall(b"are you there?")
+    far.relay.wait(lambda: far.relay.held == 1)
     if reset:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    far.relay.delay(0)  # by now the relay has turned its loop, and had a chance to pass it on
+    far.relay.wait(lambda: far.relay.held == 2)
     assert far.relay.carried("up") == 0
     assert not holds(server)
     far.relay.unsilence()

@@ -102,6 +102,7 @@ class Federation:
         seed: int = 0,
         recipe: Recipe | None = None,
         engine: str = "processes",
+        engine_options: Mapping[str, Any] | None = None,
         resume: bool = False,
         progress: bool = True,
         **settings: Any,
@@ -113,7 +114,9 @@ class Federation:
             baselines: further arms, of independent, control, permuted, random, fede and unified; in a text, by commas.
             seed: of everything random.
             recipe: settings to begin with: a recipe's name, a TOML file or a dict.
-            engine: ``"processes"``, one for each owner, or ``"in-process"``, which repeats to the bit.
+            engine: ``"processes"``, one for each owner; ``"in-process"``, which repeats to the bit; or ``"ray"``, which
+                does the same on many machines.
+            engine_options: of Ray: ``address`` of a cluster, ``cpus`` and ``gpus`` for each owner.
             resume: go on with what `out` holds, if it holds a simulation of the same owners and settings.
             progress: draw how far it is.
             settings: of `fkge.FederationSettings`; ``train``, ``privacy`` and other sections are dicts, and change only
@@ -134,10 +137,11 @@ class Federation:
                 Simulation.check_free(folder)
                 with whole_or_nothing(folder):
                     simulation = Simulation.create(
-                        folder, self.core, wanted, baselines=baselines, engine=engine, seed=seed, progress=shown
-                    )
+                        folder, self.core, wanted, baselines=baselines, engine=engine, engine_options=engine_options,
+                        seed=seed, progress=shown,
+                    )  # fmt: skip
             with interruptible() as stop:
-                found = simulation.run(progress=shown, stop=stop)
+                found = simulation.run(progress=shown, stop=stop, engine_options=engine_options)
         if found is None:
             raise interrupted("federation.simulate(…", out)
         return Result(simulation, keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,9 +116,25 @@ def simulate(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="processes: one per owner; in-process: one clock, repeatable.",
+            help="processes: one per owner; in-process: one clock, repeatable; ray: the same on many machines.",
             show_default="processes",
-            autocompletion=completing("processes", "in-process"),
+            autocompletion=completing("processes", "in-process", "ray"),
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With --engine ray: a cluster, as HOST:PORT or auto.", show_default="Ray is started on this machine"
+        ),
+    ] = None,
+    cpus: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --engine ray: for each owner.", show_default="1, or a share if there are fewer"),
+    ] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="With --engine ray: for each owner.", show_default="a share, as train.device says"
         ),
     ] = None,
     baselines: Annotated[
@@ -141,6 +157,8 @@ def simulate(
     from fkge.federation import FederationSettings, read_federation
     from fkge.simulations import Simulation
 
+    places = {"address": address, "cpus": cpus, "gpus": gpus}
+    options = {key: value for key, value in places.items() if value is not None}
     if resume is not None:
         others = (
             federation, translate, start, decide, share, ratio, privacy, epsilon, delta, confidential, engine,
@@ -160,17 +178,17 @@ def simulate(
         settings = FederationSettings.load(config_file(config), [*(set_ or ()), *overrides], **given)
         names = [name.strip() for name in ("control" if baselines is None else baselines).split(",") if name.strip()]
         with drawing(quiet) as progress:
-            _check(out, settings, names, engine or "processes")
+            _check(out, settings, names, engine or "processes", options)
             read = read_federation(federation, progress)
             if confidential is not None:
                 read = read.keeping(confidential, seed or 0)
             _introduce(read, progress)
             with whole_or_nothing(out):
                 simulation = Simulation.create(
-                    out, read, settings, baselines=names, engine=engine or "processes", seed=seed or 0,
-                    progress=progress,
+                    out, read, settings, baselines=names, engine=engine or "processes", engine_options=options,
+                    seed=seed or 0, progress=progress,
                 )  # fmt: skip
-    result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(out))}")
+    result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(out))}", options)
     tables.answer(result, as_json, lambda: tables.simulation_tables(result))
 
 
@@ -295,14 +313,21 @@ def _opened(folder: Path) -> Simulation:
     return Simulation.open(folder)
 
 
-def _check(out: Path, settings: Any, baselines: Sequence[str] = (), engine: str = "processes") -> None:
+def _check(
+    out: Path,
+    settings: Any,
+    baselines: Sequence[str] = (),
+    engine: str = "processes",
+    options: Mapping[str, Any] | None = None,
+) -> None:
     """What can be known to fail is refused before anything is read."""
     from fkge.embed import resolve_device
     from fkge.simulations import Simulation
 
     Simulation.check_free(out)
-    Simulation.check_asked(settings, baselines, engine)
-    resolve_device(settings.train.device)
+    Simulation.check_asked(settings, baselines, engine, options)
+    if engine != "ray":  # where the machines are others, they will say
+        resolve_device(settings.train.device)
 
 
 def _introduce(federation: Federation, progress: Screen) -> None:
@@ -315,13 +340,13 @@ def _introduce(federation: Federation, progress: Screen) -> None:
             progress.say(f"{name}: {note}")
 
 
-def _run(simulation: Simulation, quiet: bool, again: str) -> dict[str, Any]:
+def _run(simulation: Simulation, quiet: bool, again: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Run a simulation to its end, or say how to go on."""
     with watching(simulation, quiet) as (screen, watch):
         if simulation.result is not None:
             screen.say(f"{simulation.folder}: is finished; this is what it found")
         with interruptible(screen.say) as stop:
-            result = simulation.run(progress=screen, stop=stop, watch=watch)
+            result = simulation.run(progress=screen, stop=stop, watch=watch, engine_options=options)
     if result is None:
         screen.say(f"stopped; nothing is lost. Go on with: {again}")
         raise typer.Exit(INTERRUPTED)

@@ -43,8 +43,9 @@ AuditPlace = Annotated[
 _LEVELS = ("debug", "info", "warning", "error")
 _LOOK = {"warning": "yellow", "error": "bold red", "debug": "dim"}
 _STATES = {
-    "connected": "green", "exchanging": "magenta", "training": "cyan", "refused": "bold red", "failed": "bold red",
-    "away": "yellow", "connecting": "yellow", "paused": "yellow", "stopping": "yellow", "done": "green",
+    "connected": "green", "joined": "green", "done": "green", "training": "cyan", "aligning": "magenta",
+    "exchanging": "magenta", "away": "yellow", "connecting": "yellow", "paused": "yellow", "stopping": "yellow",
+    "refused": "bold red", "failed": "bold red",
 }  # fmt: skip
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -125,7 +126,7 @@ def log(
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge pause --config node.toml"))
 def pause(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
-    """Let a node finish the exchange it is in and rest; it stays connected, and peers go on without it."""
+    """Let a node finish the step it is at and rest; it stays connected, and peers go on without it."""
     _tell(config, state, "pause", as_json, "pauses; go on with fkge resume")
 
 

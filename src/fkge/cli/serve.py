@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fkge.cli.nodes import NODE, NodeFile
-from fkge.cli.options import example
+from fkge.cli.options import AsJson, example
 
 commands = typer.Typer()
 
@@ -36,3 +37,33 @@ def node(
     from fkge.node.settings import NodeConfig
 
     run(NodeConfig.load(config), anew=anew, echo=not quiet, tape=tape, score=score)
+
+
+@commands.command(rich_help_panel=NODE, epilog=example("fkge preflight --config node.toml"))
+def preflight(config: NodeFile = Path("node.toml"), as_json: AsJson = False) -> None:
+    """Look whether a node could start: configuration, certificate, clock, ports, disk, GPU, and its peers."""
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from fkge.cli import exits
+    from fkge.errors import need
+
+    need("grpc", "node", "fkge preflight")
+    need("cryptography", "node", "fkge preflight")
+    from fkge.node.preflight import Found, check
+
+    console, found = Console(highlight=False, soft_wrap=True), list[Found]()
+    marks = {"good": ("✓", "green"), "mind": ("!", "yellow"), "bad": ("✗", "bold red")}
+
+    def told(look: Found) -> None:
+        found.append(look)
+        if not as_json:
+            console.print(Text.assemble(marks[look.verdict], f" {look.what:<16}", look.sentence))
+
+    good = check(config, told)
+    if as_json:
+        print(json.dumps({"good": good, "found": [asdict(look) for look in found]}))
+    if not good:
+        raise typer.Exit(exits.NODE)

@@ -46,7 +46,7 @@ class Figures:
         w, history = self._watched, self._watched.history
         if not history.stages:
             return {}
-        clock = "seconds of the engine's own clock" if w.about.get("engine") == "in-process" else "seconds"
+        clock = "seconds of the engine's own clock" if w.about.get("engine") in ("in-process", "ray") else "seconds"
         arm = "federated" if "federated" in history.stages else next(reversed(history.stages))
         out: Drawn = {}
         if w.result is not None and w.before is not None:

@@ -60,8 +60,11 @@ class Consortium:
             members[_named(name, f"{path}: [members.{name}]")] = Member.build(table, f"{path}: [members.{name}]")
         if not members:
             raise SettingsError(f"{path}: names no members; add [members.NAME] with an address for each")
-        if members and not any(member.founder for member in members.values()):
+        if not any(member.founder for member in members.values()):
             raise SettingsError(f"{path}: no member is a founder; say founder = true for those that begin")
+        addresses = [member.address for member in members.values() if member.address]
+        if twice := [address for i, address in enumerate(addresses) if address in addresses[:i]]:
+            raise SettingsError(f"{path}: two members have the address {twice[0]}; each node has its own")
         pairs = [_pair(table, f"{path}: links[{i}]", path.parent, members) for i, table in enumerate(file.links)]
         ends = [frozenset(pair.between) for pair in pairs]
         for i, end in enumerate(ends):

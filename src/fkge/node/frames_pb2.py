@@ -4,52 +4,57 @@
 # source: frames.proto
 # Protobuf Python Version: 6.30.0
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 6, 30, 0, "", "frames.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    6,
+    30,
+    0,
+    '',
+    'frames.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x0c\x66rames.proto\x12\tfkge.node"\x93\x01\n\x05\x46rame\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.fkge.node.HelloH\x00\x12\x1f\n\x04part\x18\x02 \x01(\x0b\x32\x0f.fkge.node.PartH\x00\x12!\n\x05heard\x18\x03 \x01(\x0b\x32\x10.fkge.node.HeardH\x00\x12\x1d\n\x03\x62ye\x18\x04 \x01(\x0b\x32\x0e.fkge.node.ByeH\x00\x42\x04\n\x02is"\xcc\x02\n\x05Hello\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x0f\n\x07program\x18\x02 \x01(\t\x12\x12\n\nconsortium\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\x12\x0c\n\x04life\x18\x06 \x01(\x0c\x12\x11\n\tyour_life\x18\x07 \x01(\x0c\x12\r\n\x05heard\x18\x08 \x01(\x04\x12\r\n\x05nonce\x18\t \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\n \x01(\x0c\x12\r\n\x05proof\x18\x0b \x01(\x0c\x12\r\n\x05\x63lock\x18\x0c \x01(\x04\x12*\n\x05terms\x18\r \x03(\x0b\x32\x1b.fkge.node.Hello.TermsEntry\x12\x0c\n\x04pact\x18\x0e \x01(\x0c\x12\r\n\x05\x62\x65gun\x18\x0f \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01"P\n\x04Part\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05heard\x18\x02 \x01(\x04\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\r\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c"\x15\n\x05Heard\x12\x0c\n\x04step\x18\x01 \x01(\x04":\n\x03\x42ye\x12!\n\x06reason\x18\x01 \x01(\x0e\x32\x11.fkge.node.Reason\x12\x10\n\x08sentence\x18\x02 \x01(\t"\xa1\x01\n\x07Meeting\x12\x1f\n\x04keys\x18\x01 \x01(\x0b\x32\x0f.fkge.node.KeysH\x00\x12)\n\tintersect\x18\x02 \x01(\x0b\x32\x14.fkge.node.IntersectH\x00\x12\x1f\n\x04pact\x18\x03 \x01(\x0b\x32\x0f.fkge.node.PactH\x00\x12#\n\x06tokens\x18\x04 \x01(\x0b\x32\x11.fkge.node.TokensH\x00\x42\x04\n\x02is":\n\x04Keys\x12\x10\n\x08\x65ntities\x18\x01 \x01(\r\x12\x11\n\trelations\x18\x02 \x01(\r\x12\r\n\x05ratio\x18\x03 \x01(\x01"\x1a\n\tIntersect\x12\r\n\x05\x66rame\x18\x01 \x01(\x0c"\x14\n\x04Pact\x12\x0c\n\x04name\x18\x01 \x01(\x0c"p\n\x06Tokens\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\r\n\x05round\x18\x02 \x01(\r\x12\r\n\x05quiet\x18\x03 \x01(\r\x12\x10\n\x08\x65ntities\x18\x04 \x01(\x0c\x12\x11\n\trelations\x18\x05 \x01(\x0c\x12\x0f\n\x07settled\x18\x06 \x01(\x08*\xbd\x02\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07LEAVING\x10\x01\x12\x0b\n\x07VERSION\x10\x02\x12\x0c\n\x08STRANGER\x10\x03\x12\x0b\n\x07\x45XPIRED\x10\x04\x12\x0b\n\x07REVOKED\x10\x05\x12\x08\n\x04NAME\x10\x06\x12\x0e\n\nCONSORTIUM\x10\x07\x12\t\n\x05TERMS\x10\x08\x12\t\n\x05HOURS\x10\t\x12\x0b\n\x07PRIVACY\x10\n\x12\n\n\x06\x42UDGET\x10\x0b\x12\r\n\tTOO_LARGE\x10\x0c\x12\r\n\tMALFORMED\x10\r\x12\x0c\n\x08REPLAYED\x10\x0e\x12\x10\n\x0cOUT_OF_ORDER\x10\x0f\x12\x0c\n\x08TOO_MANY\x10\x10\x12\x0b\n\x07STALLED\x10\x11\x12\x0b\n\x07OVERLAP\x10\x12\x12\t\n\x05\x43LOCK\x10\x13\x12\x0c\n\x08REPLACED\x10\x14\x12\x0c\n\x08UNPROVEN\x10\x15\x12\n\n\x06\x46ORGED\x10\x16\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0c\x66rames.proto\x12\tfkge.node\"\x93\x01\n\x05\x46rame\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.fkge.node.HelloH\x00\x12\x1f\n\x04part\x18\x02 \x01(\x0b\x32\x0f.fkge.node.PartH\x00\x12!\n\x05heard\x18\x03 \x01(\x0b\x32\x10.fkge.node.HeardH\x00\x12\x1d\n\x03\x62ye\x18\x04 \x01(\x0b\x32\x0e.fkge.node.ByeH\x00\x42\x04\n\x02is\"\xdb\x02\n\x05Hello\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x0f\n\x07program\x18\x02 \x01(\t\x12\x12\n\nconsortium\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x05 \x03(\t\x12\x0c\n\x04life\x18\x06 \x01(\x0c\x12\x11\n\tyour_life\x18\x07 \x01(\x0c\x12\r\n\x05heard\x18\x08 \x01(\x04\x12\r\n\x05nonce\x18\t \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\n \x01(\x0c\x12\r\n\x05proof\x18\x0b \x01(\x0c\x12\r\n\x05\x63lock\x18\x0c \x01(\x04\x12*\n\x05terms\x18\r \x03(\x0b\x32\x1b.fkge.node.Hello.TermsEntry\x12\x0c\n\x04pact\x18\x0e \x01(\x0c\x12\r\n\x05\x62\x65gun\x18\x0f \x01(\x08\x12\r\n\x05probe\x18\x10 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x04Part\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05heard\x18\x02 \x01(\x04\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\r\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\"\x15\n\x05Heard\x12\x0c\n\x04step\x18\x01 \x01(\x04\":\n\x03\x42ye\x12!\n\x06reason\x18\x01 \x01(\x0e\x32\x11.fkge.node.Reason\x12\x10\n\x08sentence\x18\x02 \x01(\t\"\xa1\x01\n\x07Meeting\x12\x1f\n\x04keys\x18\x01 \x01(\x0b\x32\x0f.fkge.node.KeysH\x00\x12)\n\tintersect\x18\x02 \x01(\x0b\x32\x14.fkge.node.IntersectH\x00\x12\x1f\n\x04pact\x18\x03 \x01(\x0b\x32\x0f.fkge.node.PactH\x00\x12#\n\x06tokens\x18\x04 \x01(\x0b\x32\x11.fkge.node.TokensH\x00\x42\x04\n\x02is\":\n\x04Keys\x12\x10\n\x08\x65ntities\x18\x01 \x01(\r\x12\x11\n\trelations\x18\x02 \x01(\r\x12\r\n\x05ratio\x18\x03 \x01(\x01\"\x1a\n\tIntersect\x12\r\n\x05\x66rame\x18\x01 \x01(\x0c\"\x14\n\x04Pact\x12\x0c\n\x04name\x18\x01 \x01(\x0c\"p\n\x06Tokens\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\r\n\x05round\x18\x02 \x01(\r\x12\r\n\x05quiet\x18\x03 \x01(\r\x12\x10\n\x08\x65ntities\x18\x04 \x01(\x0c\x12\x11\n\trelations\x18\x05 \x01(\x0c\x12\x0f\n\x07settled\x18\x06 \x01(\x08*\xbd\x02\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07LEAVING\x10\x01\x12\x0b\n\x07VERSION\x10\x02\x12\x0c\n\x08STRANGER\x10\x03\x12\x0b\n\x07\x45XPIRED\x10\x04\x12\x0b\n\x07REVOKED\x10\x05\x12\x08\n\x04NAME\x10\x06\x12\x0e\n\nCONSORTIUM\x10\x07\x12\t\n\x05TERMS\x10\x08\x12\t\n\x05HOURS\x10\t\x12\x0b\n\x07PRIVACY\x10\n\x12\n\n\x06\x42UDGET\x10\x0b\x12\r\n\tTOO_LARGE\x10\x0c\x12\r\n\tMALFORMED\x10\r\x12\x0c\n\x08REPLAYED\x10\x0e\x12\x10\n\x0cOUT_OF_ORDER\x10\x0f\x12\x0c\n\x08TOO_MANY\x10\x10\x12\x0b\n\x07STALLED\x10\x11\x12\x0b\n\x07OVERLAP\x10\x12\x12\t\n\x05\x43LOCK\x10\x13\x12\x0c\n\x08REPLACED\x10\x14\x12\x0c\n\x08UNPROVEN\x10\x15\x12\n\n\x06\x46ORGED\x10\x16\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "frames_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'frames_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_HELLO_TERMSENTRY"]._loaded_options = None
-    _globals["_HELLO_TERMSENTRY"]._serialized_options = b"8\001"
-    _globals["_REASON"]._serialized_start = 1066
-    _globals["_REASON"]._serialized_end = 1383
-    _globals["_FRAME"]._serialized_start = 28
-    _globals["_FRAME"]._serialized_end = 175
-    _globals["_HELLO"]._serialized_start = 178
-    _globals["_HELLO"]._serialized_end = 510
-    _globals["_HELLO_TERMSENTRY"]._serialized_start = 466
-    _globals["_HELLO_TERMSENTRY"]._serialized_end = 510
-    _globals["_PART"]._serialized_start = 512
-    _globals["_PART"]._serialized_end = 592
-    _globals["_HEARD"]._serialized_start = 594
-    _globals["_HEARD"]._serialized_end = 615
-    _globals["_BYE"]._serialized_start = 617
-    _globals["_BYE"]._serialized_end = 675
-    _globals["_MEETING"]._serialized_start = 678
-    _globals["_MEETING"]._serialized_end = 839
-    _globals["_KEYS"]._serialized_start = 841
-    _globals["_KEYS"]._serialized_end = 899
-    _globals["_INTERSECT"]._serialized_start = 901
-    _globals["_INTERSECT"]._serialized_end = 927
-    _globals["_PACT"]._serialized_start = 929
-    _globals["_PACT"]._serialized_end = 949
-    _globals["_TOKENS"]._serialized_start = 951
-    _globals["_TOKENS"]._serialized_end = 1063
+  DESCRIPTOR._loaded_options = None
+  _globals['_HELLO_TERMSENTRY']._loaded_options = None
+  _globals['_HELLO_TERMSENTRY']._serialized_options = b'8\001'
+  _globals['_REASON']._serialized_start=1081
+  _globals['_REASON']._serialized_end=1398
+  _globals['_FRAME']._serialized_start=28
+  _globals['_FRAME']._serialized_end=175
+  _globals['_HELLO']._serialized_start=178
+  _globals['_HELLO']._serialized_end=525
+  _globals['_HELLO_TERMSENTRY']._serialized_start=481
+  _globals['_HELLO_TERMSENTRY']._serialized_end=525
+  _globals['_PART']._serialized_start=527
+  _globals['_PART']._serialized_end=607
+  _globals['_HEARD']._serialized_start=609
+  _globals['_HEARD']._serialized_end=630
+  _globals['_BYE']._serialized_start=632
+  _globals['_BYE']._serialized_end=690
+  _globals['_MEETING']._serialized_start=693
+  _globals['_MEETING']._serialized_end=854
+  _globals['_KEYS']._serialized_start=856
+  _globals['_KEYS']._serialized_end=914
+  _globals['_INTERSECT']._serialized_start=916
+  _globals['_INTERSECT']._serialized_end=942
+  _globals['_PACT']._serialized_start=944
+  _globals['_PACT']._serialized_end=964
+  _globals['_TOKENS']._serialized_start=966
+  _globals['_TOKENS']._serialized_end=1078
 # @@protoc_insertion_point(module_scope)

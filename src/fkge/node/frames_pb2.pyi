@@ -69,7 +69,7 @@ class Frame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., heard: _Optional[_Union[Heard, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("versions", "program", "consortium", "owner", "capabilities", "life", "your_life", "heard", "nonce", "certificate", "proof", "clock", "terms", "pact", "begun")
+    __slots__ = ("versions", "program", "consortium", "owner", "capabilities", "life", "your_life", "heard", "nonce", "certificate", "proof", "clock", "terms", "pact", "begun", "probe")
     class TermsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Hello(_message.Message):
     TERMS_FIELD_NUMBER: _ClassVar[int]
     PACT_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     versions: _containers.RepeatedScalarFieldContainer[int]
     program: str
     consortium: str
@@ -107,7 +108,8 @@ class Hello(_message.Message):
     terms: _containers.ScalarMap[str, str]
     pact: bytes
     begun: bool
-    def __init__(self, versions: _Optional[_Iterable[int]] = ..., program: _Optional[str] = ..., consortium: _Optional[str] = ..., owner: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., life: _Optional[bytes] = ..., your_life: _Optional[bytes] = ..., heard: _Optional[int] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., clock: _Optional[int] = ..., terms: _Optional[_Mapping[str, str]] = ..., pact: _Optional[bytes] = ..., begun: bool = ...) -> None: ...
+    probe: bool
+    def __init__(self, versions: _Optional[_Iterable[int]] = ..., program: _Optional[str] = ..., consortium: _Optional[str] = ..., owner: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., life: _Optional[bytes] = ..., your_life: _Optional[bytes] = ..., heard: _Optional[int] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., clock: _Optional[int] = ..., terms: _Optional[_Mapping[str, str]] = ..., pact: _Optional[bytes] = ..., begun: bool = ..., probe: bool = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("step", "heard", "channel", "more", "body")

@@ -59,19 +59,24 @@ class Kit(Settings):
     certificate: str = Field(description="the site's certificate, PEM")
     revoked: str = Field(description="the revocation list at that time, PEM")
 
-    @field_validator("members")
+    @field_validator("members", "links")
     @classmethod
-    def _members(cls, members: dict[str, Member]) -> dict[str, Member]:
-        for name in members:
+    def _names(cls, tables: dict[str, Any]) -> dict[str, Any]:
+        for name in tables:  # which become names of files
             if not LABEL.fullmatch(name):
                 raise ValueError(f"{name!r} cannot be an owner's name")
-        return members
+        return tables
+
+    @field_validator("consortium")
+    @classmethod
+    def _printable(cls, consortium: str) -> str:
+        if not consortium.isprintable():  # it becomes part of a comment
+            raise ValueError("a consortium's name is printable")
+        return consortium
 
     def signed_by(self, key: ec.EllipticCurvePrivateKey) -> bytes:
         """The kit as a file."""
-        body = self.model_dump(mode="json")
-        signature = base64.b64encode(key.sign(_SIGNED + canonical(body), ec.ECDSA(SHA256()))).decode()
-        return json.dumps({"kit": body, "signature": signature}, indent=1, sort_keys=True).encode() + b"\n"
+        return signed(self.model_dump(mode="json"), key)
 
     @property
     def fingerprint(self) -> str:
@@ -93,11 +98,11 @@ class Kit(Settings):
             found = json.loads(data)
             if not isinstance(found, dict) or set(found) != {"kit", "signature"}:
                 raise ValueError("it lacks a kit and its signature")
-            signed = _SIGNED + canonical(found["kit"])
-            return cls.build(found["kit"], "kit"), signed, base64.b64decode(found["signature"], validate=True)
+            what_is_signed = _SIGNED + canonical(found["kit"])
+            return cls.build(found["kit"], "kit"), what_is_signed, base64.b64decode(found["signature"], validate=True)
 
         try:
-            kit, signed, signature = readable(load, what, "a kit")
+            kit, text, signature = readable(load, what, "a kit")
         except SettingsError as error:
             raise IdentityError("unreadable", f"{what}: is not a kit of this version of fkge ({error})") from None
         anchor = read_certificate(kit.authority.encode() if authority is None else authority, f"{what}: its authority")
@@ -108,7 +113,7 @@ class Kit(Settings):
                 f"site's ({spoken(fingerprint(public_key(anchor)))}). Use the kit of your own consortium.",
             )
         try:
-            public_key(anchor).verify(signature, signed, ec.ECDSA(SHA256()))
+            public_key(anchor).verify(signature, text, ec.ECDSA(SHA256()))
         except InvalidSignature:
             raise IdentityError(
                 "forged", f"{what}: its signature does not hold; it was changed on its way. Ask for it again."
@@ -122,6 +127,12 @@ class Kit(Settings):
                 f"{trust.consortium}, or does not list it as a member",
             )
         return kit
+
+
+def signed(body: dict[str, Any], key: ec.EllipticCurvePrivateKey) -> bytes:
+    """What a kit says, as a file with a signature."""
+    signature = base64.b64encode(key.sign(_SIGNED + canonical(body), ec.ECDSA(SHA256()))).decode()
+    return json.dumps({"kit": body, "signature": signature}, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def canonical(value: Any) -> bytes:

@@ -36,7 +36,7 @@ def _words(text: str) -> frozenset[str]:
 NUMBERS = _words(
     "life epoch epochs step session round attempt attempts count seconds wait bytes bytes_in bytes_out messages nbytes "
     "shared rows entities relations exchanges peers queue code errno port pid number entries lost left_out line mrr "
-    "validation_mrr epsilon delta days rate limit size version_major signal"
+    "validation_mrr epsilon delta days rate limit size signal"
 )
 """Fields that hold a number or a boolean."""
 
@@ -49,8 +49,8 @@ WORDS: dict[str, frozenset[str]] = {
             "node started", "node stopped", "node paused", "node resumed", "node failed", "state",
             "peer connected", "peer lost", "peer refused", "peer restarted", "peer joined", "peer left",
             "exchange began", "exchange finished", "exchange abandoned", "aligned", "alignment refused",
-            "epoch", "validated", "checkpoint", "budget spent", "refused", "library", "control", "lines lost",
-            "log opened", "audit head", "certificate", "revocation list", "retry", "resent", "duplicate dropped",
+            "epoch", "validated", "checkpoint", "budget spent", "refused", "library", "control",
+            "certificate", "revocation list", "retry", "resent", "duplicate dropped",
         }
     ),
     "state": _words(
@@ -68,7 +68,7 @@ WORDS: dict[str, frozenset[str]] = {
     "kind": _words(
         "Signal Request Accept Defer Refuse Abort Offer Structure Thanks Samples Candidate Gradient Received"
     ),
-    "library": frozenset({"grpc", "asyncio", "cryptography", "python"}),
+    "library": frozenset({"grpc", "asyncio", "cryptography"}),
 }  # fmt: skip
 """Fields that hold one of a few words."""
 

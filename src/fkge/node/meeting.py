@@ -97,7 +97,7 @@ async def _hear(peer: Peer, what: str) -> pb.Meeting:
     return message
 
 
-def longest(known: Acquaintance, home: Home, settings: FederationSettings) -> int:
+def longest(known: Acquaintance, settings: FederationSettings) -> int:
     """Bytes of the longest message that an exchange with a peer can bring."""
     own, rows = widths(make_model(settings.shared_train)), 0
     for kind in KINDS:

@@ -1,9 +1,9 @@
 """An order to follow: what an owner of a simulation heard, and when, relative to its own work.
 
-How a federation ends depends on who was asked when, which on real machines is never the same twice. A simulation under a
-virtual clock has one order; its tapes (`fkge.engines.tape`) hold it. A node that follows the score of its owner's tape
-takes in what really comes over the wire, in that order: so a federation of nodes can be compared with the simulation, bit
-by bit. For rehearsals and tests.
+How a federation ends depends on who was asked when, which on real machines is never the same twice. A simulation under
+a virtual clock has one order; its tapes (`fkge.engines.tape`) hold it. A node that follows the score of its owner's
+tape takes in what really comes over the wire, in that order: so a federation of nodes can be compared with the
+simulation, bit by bit. For rehearsals and tests.
 """
 
 from __future__ import annotations

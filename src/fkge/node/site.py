@@ -138,7 +138,8 @@ def install(data: bytes, what: str, folder: Path, now: datetime, compare: Callab
     write_atomically(folder / KIT, data)  # from here on it holds
     _finish_rotation(folder)
     write_atomically(folder / CERTIFICATE, kit.certificate.encode())
-    (folder / REQUEST).unlink(missing_ok=True)
+    if not (folder / NEXT_KEY).exists():  # whose request is still to be approved
+        (folder / REQUEST).unlink(missing_ok=True)
     return Installed(Identity.load(folder), notes)
 
 
@@ -173,6 +174,8 @@ def _write_beside(folder: Path, kit: Kit, before: Kit | None) -> Iterator[str]:
         there = path.read_text(encoding="utf-8") if path.exists() else None
         if there is None or (before is not None and there == make(before)):
             write_atomically(path, text.encode())
+            if there is not None and there != text:
+                yield f"{path}: is as the new kit says; read what changed before you start"
         elif there != text and (before is None or make(before) != text):
             write_atomically(path.with_name(name + ".new"), text.encode())
             yield f"{path}: was changed by hand and stays as it is; what the kit suggests now is in {name}.new"

@@ -323,8 +323,12 @@ class Trust:
         """
         if self._file is None or (stamp := _stamp(self._file)) is None or stamp == self._seen:
             return False
-        self._seen = stamp
-        return self._put_in_force(read_list(self._file.read_bytes(), self._authority, str(self._file)), str(self._file))
+        self._seen, what = stamp, str(self._file)
+        try:
+            data = self._file.read_bytes()
+        except FileNotFoundError:
+            return False
+        return self._put_in_force(read_list(data, self._authority, what), what)
 
     def _put_in_force(self, new: RevocationList, what: str) -> bool:
         if (new.number, new.serials) == (self._list.number, self._list.serials):

@@ -50,7 +50,7 @@ class Simulated:
     @property
     def clock(self) -> str:
         """Whose seconds the history counts."""
-        own = self.about["engine"] == "in-process"
+        own = self.about["engine"] in ("in-process", "ray")
         return "seconds of the engine's own clock" if own else "seconds"
 
 

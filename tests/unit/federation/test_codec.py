@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tracemalloc
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -152,6 +153,38 @@ def test_generated_code_is_that_of_its_source(tmp_path: Path) -> None:
     for made in (tmp_path / "fkge" / "federation").iterdir():
         now = (source / "fkge" / "federation" / made.name).read_text(encoding="utf-8")
         assert made.read_text(encoding="utf-8") == now, f"{made.name} is out of date; run: make proto"
+
+
+# -- the page about it -------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "wire.md").read_text(encoding="utf-8")
+
+
+def test_the_bytes_on_the_page_are_the_messages_it_says() -> None:
+    blocks = re.findall(r"^```wire\n(.*?)^```", PAGE, flags=re.M | re.S)
+    lines = [re.findall(r"^ *((?:[0-9a-f]{2} )*[0-9a-f]{2})(?: |$)", block, flags=re.M) for block in blocks]
+    request, tiny = (bytes.fromhex("".join(of_one)) for of_one in lines)
+    assert decode(request) == (Request("atlas", 300), 0)
+    assert encode(let_go(Request("atlas", 300))) == request
+    message, session = decode(tiny)
+    assert alike(message, Samples(2, torch.tensor([[1.0, -0.5]])))
+    assert session == 7
+
+
+def test_the_numbers_on_the_page_are_those_of_the_fields() -> None:
+    described = wire_pb2.DESCRIPTOR.message_types_by_name
+    numbers: dict[str, int] = {}
+    told: dict[str, dict[str, int]] = {}
+    for line in PAGE[PAGE.index("## Handshake") : PAGE.index("## What every tensor")].splitlines():
+        if line.startswith("| "):
+            pairs = [(name, int(number)) for number, name in re.findall(r"(\d+) `(\w+)`", line)]
+            if pairs and pairs[0][0] in KINDS:
+                kind, number = pairs.pop(0)
+                numbers[kind.lower()], told[kind] = number, {}
+            if pairs:
+                told[kind].update(pairs)
+    assert numbers == {f.name: f.number for f in described["Message"].fields if f.name != "session"}
+    assert told == {name: {f.name: f.number for f in described[name].fields} for name in KINDS}
 
 
 # -- one message, one encoding -----------------------------------------------------------------------

@@ -1,0 +1,290 @@
+"""Owners in Ray actors: the in-process engine's results, on several machines, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import OWNERS, Notes, kept, ray_here, tiny_federation, tiny_settings
+
+from fkge.engines import ENGINES, InProcess, replay, run_central
+from fkge.engines.station import Note, Station
+from fkge.errors import EngineError, SettingsError
+from fkge.federation import Home
+from fkge.simulations import Simulation
+
+if TYPE_CHECKING:
+    from fkge.engines.ray_actors import RayActors
+
+FILES = ("model.safetensors", "ranks.safetensors")
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[None]:
+    with ray_here():
+        yield
+
+
+def simulation(folder: Path, engine: str = "ray", **settings: Any) -> Simulation:
+    return Simulation.create(folder, tiny_federation(), tiny_settings(**settings), engine=engine)
+
+
+def left(made: Simulation, arm: str) -> dict[str, Any]:
+    """All that an arm left, but for seconds of CPU time."""
+    out: dict[str, Any] = {}
+    for home in made.homes:
+        result = home.result(arm) or {}
+        files = [(home.arm_folder(arm) / name).read_bytes() for name in FILES]
+        out[home.name] = files, {key: value for key, value in result.items() if key != "seconds"}
+    return out
+
+
+def told(notes: Notes) -> list[tuple[Any, ...]]:
+    """What happened, at which virtual time, but for how far owners were in between."""
+    kinds = ("state", "hosting", "translated", "given up", "work")
+    fields = ("owner", "state", "peer", "epoch", "score", "peers", "sent")
+    out: list[tuple[Any, ...]] = []
+    for n in notes:
+        if n["event"] in kinds:
+            begun = n.get("since", n["t"])
+            out.append((begun, n["event"], *(str(n.get(field)) for field in fields)))
+    return sorted(out)
+
+
+# -- the same ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"neighbours": True, "window": 0.001}, {"translate": "ppat", "exchanges": 2}, {"translate": "procrustes"}],
+    ids=["frame", "ppat", "procrustes"],
+)
+def test_it_is_the_in_process_engine_to_the_bit(settings: dict[str, Any], here: None, tmp_path: Path) -> None:
+    found, said = [], []
+    for engine in ("in-process", "ray"):
+        made, notes = simulation(tmp_path / engine, engine, **settings), Notes()
+        with ENGINES[engine](made.homes, notes) as running:
+            assert running.run(made.arm("federated"))
+        found.append(left(made, "federated"))
+        said.append(told(notes))
+    assert found[0] == found[1]
+    assert said[0] == said[1]
+    assert len({files[0] for files, _ in (found[0][name] for name in OWNERS)}) == len(OWNERS)
+
+
+def test_owners_work_at_the_same_time(here: None, tmp_path: Path) -> None:
+    """Each waits, within its first training, until all are there: one after another they would wait forever."""
+    made, notes = simulation(tmp_path / "run", initial_epochs=3000, start="alone"), Notes()
+    seen: list[set[str]] = []
+
+    def met() -> bool:
+        seen.append({n["owner"] for n in notes.of("progress")})
+        return seen[-1] == set(OWNERS)
+
+    with ENGINES["ray"](made.homes, notes) as running:
+        assert not running.run(made.arm("independent"), met)
+    assert notes.of("work") == []  # all have begun and nobody has ended
+    assert all(0 < kept(home, "independent")["trainer"]["epoch"] < 3000 for home in made.homes)
+
+
+def test_a_tape_of_it_can_be_played(here: None, tmp_path: Path) -> None:
+    made = simulation(tmp_path / "run", exchanges=2)
+    with ENGINES["ray"](made.homes, Notes(), tapes=tmp_path / "tapes") as running:
+        assert running.run(made.arm("federated"))
+    again = simulation(tmp_path / "again", exchanges=2)
+    for home in again.homes:
+        got = replay(home, again.arm("federated"), tmp_path / "tapes" / f"{home.name}.tape", Station)
+        assert got.same
+        assert got.messages > 10
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def test_an_owner_that_does_not_see_its_home_says_so(here: None, tmp_path: Path) -> None:
+    made, other = simulation(tmp_path / "run"), simulation(tmp_path / "other")
+    ant, bee, cat = made.homes
+    nowhere = replace(cat, folder=tmp_path / "nowhere")
+    with pytest.raises(
+        EngineError, match=r"owner cat failed: it was placed on .* does not see its home .*nowhere.*share"
+    ):
+        ENGINES["ray"]([ant, bee, nowhere], Notes()).__enter__()
+    elsewhere = replace(cat, folder=other.homes[2].folder)
+    with pytest.raises(EngineError, match=r"owner cat failed: .* is the home of another run"):
+        ENGINES["ray"]([ant, bee, elsewhere], Notes()).__enter__()
+
+
+def test_shares_fit_what_is_there(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
+    from fkge.engines.ray_actors import shares
+
+    homes = simulation(tmp_path / "run").homes
+    on_gpu = [replace(h, settings=tiny_settings(train={"device": "auto"})) for h in homes[:2]] + homes[2:]
+    assert shares(homes, {"CPU": 8.0, "GPU": 2.0}) == dict.fromkeys(OWNERS, (1.0, 0.0))
+    assert shares(homes, {"CPU": 2.0}) == dict.fromkeys(OWNERS, (0.5, 0.0))
+    assert shares(homes, {"CPU": 1.0}) == dict.fromkeys(OWNERS, (0.3333, 0.0))
+    assert shares(on_gpu, {"CPU": 8.0, "GPU": 1.0}) == {"ant": (1.0, 0.5), "bee": (1.0, 0.5), "cat": (1.0, 0.0)}
+    assert shares(on_gpu, {"CPU": 8.0, "GPU": 4.0})["ant"] == (1.0, 1.0)
+    assert shares(homes, {"CPU": 8.0, "GPU": 1.0}, cpus=2, gpus=0.25) == dict.fromkeys(OWNERS, (2.0, 0.25))
+    with pytest.raises(EngineError, match=r"3 owners want 9 CPUs and Ray has 8; ask for less \(--cpus 2.7\)"):
+        shares(homes, {"CPU": 8.0}, cpus=3)
+    with pytest.raises(EngineError, match="3 owners want 3 GPUs and Ray has 0"):
+        shares(homes, {"CPU": 8.0}, gpus=1)
+
+
+# -- death -------------------------------------------------------------------------------------------
+
+
+def spent(made: Simulation, arm: str) -> dict[str, tuple[int, int]]:
+    """Epochs and tests, by owner."""
+    results = {home.name: home.result(arm) or {} for home in made.homes}
+    return {name: (result.get("epochs", 0), result.get("tests", 0)) for name, result in results.items()}
+
+
+class Struck:
+    """A note that kills an owner's process when it is told what it waits for; `times` times."""
+
+    def __init__(self, victim: str, when: Callable[..., bool], times: int = 1) -> None:
+        self.notes, self.engine = Notes(), None
+        self._victim, self._when, self._times = victim, when, times
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        self.notes(event, **fields)
+        if self._times and fields.get("owner") == self._victim and self._when(event, **fields):
+            self._times -= 1
+            assert self.engine is not None
+            os.kill(self.engine.pids[self._victim], signal.SIGKILL)
+
+    def run(self, homes: list[Home], run: Callable[[RayActors], bool]) -> bool:
+        with ENGINES["ray"](homes, self) as engine:
+            self.engine: Any = engine
+            return run(self.engine)
+
+
+def at_epoch(epoch: int) -> Callable[..., bool]:
+    return lambda event, **fields: event == "work" and fields["epoch"] == epoch
+
+
+def test_a_lone_owner_that_is_killed_ends_in_the_same_bits(here: None, tmp_path: Path) -> None:
+    undisturbed = simulation(tmp_path / "undisturbed", "in-process")
+    assert InProcess(undisturbed.homes, Notes()).run(undisturbed.arm("control"))
+    made, struck = simulation(tmp_path / "run"), Struck("bee", at_epoch(8))
+    assert struck.run(made.homes, lambda engine: engine.run(made.arm("control")))
+    (back,) = struck.notes.of("restarted")
+    assert (back["owner"], back["epoch"], back["redone"]) == ("bee", 0, 8)  # it had kept nothing yet, and says so
+    assert left(made, "control") == left(undisturbed, "control")
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        at_epoch(2),
+        lambda event, **fields: event == "hosting",
+        lambda event, **fields: event == "state" and fields["state"] == "sleep",
+        lambda event, **fields: event == "state" and fields["state"] == "scoring",
+    ],
+    ids=["after work", "in an exchange", "asleep", "at the end"],
+)
+def test_those_that_are_killed_come_back_and_nothing_is_lost(
+    when: Callable[..., bool], here: None, tmp_path: Path
+) -> None:
+    made, struck = simulation(tmp_path / "run"), Struck("bee", when)
+    assert struck.run(made.homes, lambda engine: engine.run(made.arm("federated")))
+    assert spent(made, "federated") == dict.fromkeys(OWNERS, (20, 5))
+    assert {n["owner"] for n in struck.notes.of("restarted")} <= {"bee"}
+    assert struck.notes.of("died") == struck.notes.of("refused") == []
+
+
+def test_it_goes_on_from_what_it_had_kept(here: None, tmp_path: Path) -> None:
+    made = simulation(tmp_path / "run", exchanges=23)
+    arm, struck, notes = made.arm("federated"), Struck("bee", at_epoch(40)), Notes()
+    with ENGINES["ray"](made.homes, notes) as first:
+        assert not first.run(arm, lambda: any(n["epoch"] >= 20 for n in notes.of("work")))
+    stood = kept(made.homes[1], "federated")["trainer"]["epoch"]
+    assert stood >= 10
+    assert struck.run(made.homes, lambda engine: engine.run(arm))
+    (back,) = struck.notes.of("restarted")
+    assert (back["epoch"], back["redone"]) == (stood, 40 - stood)
+    assert spent(made, "federated") == dict.fromkeys(OWNERS, (50, 13))
+
+
+def test_one_that_dies_again_and_again_is_given_up_on(here: None, tmp_path: Path) -> None:
+    made, struck = simulation(tmp_path / "run"), Struck("bee", lambda event, **fields: event == "progress", times=99)
+    made.about["engine"] = "struck"
+    with pytest.MonkeyPatch.context() as patched:
+
+        def engine(homes: list[Home], note: Note) -> Any:
+            def both(event: str, **fields: Any) -> None:
+                note(event, **fields)
+                struck(event, **fields)
+
+            struck.engine = ENGINES["ray"](homes, both)
+            return struck.engine
+
+        patched.setitem(ENGINES, "struck", engine)
+        made.arms = ["federated"]
+        with pytest.raises(EngineError, match=r"^bee died during federated \(the process of owner bee, \d+ on "):
+            made.run()
+    assert len(struck.notes.of("restarted", owner="bee")) == 3
+    assert spent(made, "federated") == {"ant": (20, 5), "bee": (0, 0), "cat": (20, 5)}
+
+
+def test_one_that_fails_takes_nobody_with_it(here: None, tmp_path: Path) -> None:
+    """An owner whose vectors end in no numbers, and a server that cannot go on for that; both say why."""
+    wild = tiny_federation(OWNERS[:2], {"bee": {"lr": 3e38}})
+    made = Simulation.create(tmp_path / "run", wild, tiny_settings(), baselines=(), engine="ray")
+    with pytest.raises(EngineError, match=r"^bee died during federated \(owner bee failed: SettingsError: .*diverged"):
+        made.run()
+    assert spent(made, "federated") == {"ant": (20, 5), "bee": (0, 0)}
+    (failed,) = (r for r in made.trace.read() if r["event"] == "failed")
+    assert "Traceback" in failed["trace"]
+    with (
+        ENGINES["ray"](made.homes, Notes()) as engine,
+        pytest.raises(EngineError, match=r"owner \w+ failed: SettingsError: fede: .* during fede; resume the run"),
+    ):
+        engine.central(["fede"], run_central)
+
+
+def test_a_server_that_is_killed_begins_anew(here: None, tmp_path: Path) -> None:
+    made, victims = simulation(tmp_path / "run"), ["ant"]
+
+    def note(event: str, **fields: Any) -> None:
+        if victims:
+            os.kill(engine.pids[victims.pop()], signal.SIGKILL)  # type: ignore[attr-defined]
+
+    with ENGINES["ray"](made.homes, note) as engine:
+        engine.central(["fede"], run_central)
+    assert victims == []
+    assert spent(made, "fede") == dict.fromkeys(OWNERS, (20, 5))
+
+
+# -- asking for it -----------------------------------------------------------------------------------
+
+
+def test_nobody_imports_ray_who_does_not_use_it() -> None:
+    code = "import sys, fkge.simulations, fkge.engines, fkge.cli; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_ray_is_told_is_kept_and_belongs_to_ray_alone(here: None, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"'processes' has no option 'address'; it belongs to --engine ray"):
+        Simulation.create(
+            tmp_path / "no", tiny_federation(), tiny_settings(), engine_options={"address": "auto"}
+        )  # fmt: skip
+    made = Simulation.create(
+        tmp_path / "run", tiny_federation(), tiny_settings(exchanges=1), baselines=(), engine="ray",
+        engine_options={"cpus": 99},
+    )  # fmt: skip
+    with pytest.raises(EngineError, match="3 owners want 297 CPUs and Ray has 4"):
+        Simulation.open(made.folder).run()
+    result = Simulation.open(made.folder).run(engine_options={"cpus": 0.5})
+    assert result is not None
+    assert result["engine"] == "ray"
