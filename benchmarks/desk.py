@@ -184,6 +184,10 @@ class Caller:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(body)
 
+    def ended(self, peer: Peer, why: Refused) -> None:
+        """The session is over: there is no answer."""
+        self.failed(why)
+
     def failed(self, error: BaseException) -> None:
         """What nobody thought of is the answer, too."""
         if self._answer is not None and not self._answer.done():

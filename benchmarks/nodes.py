@@ -205,7 +205,7 @@ async def _times(step: _Step, count: int) -> list[float]:
 
 async def steps(report: Report, quick: bool) -> None:
     """Round trips of a step."""
-    rounds, count = (3, 20) if quick else (40, 150)
+    rounds, count = (3, 20) if quick else (200, 30)
     vectors = torch.randn(ROWS, WIDTH)
     body = _body(Samples(1, vectors))
     with serving(_names(1)) as served:

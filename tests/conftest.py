@@ -133,8 +133,8 @@ def ray_here(**options: Any) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     ray.init(
         **{
-            "num_cpus": 4, "num_gpus": 0, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR",
-            "object_store_memory": 100 * 2**20, **options,
+            "address": "local", "num_cpus": 4, "num_gpus": 0, "include_dashboard": False, "log_to_driver": False,
+            "logging_level": "ERROR", "object_store_memory": 100 * 2**20, **options,
         }
     )  # fmt: skip
     signal.signal(signal.SIGTERM, before)

@@ -118,7 +118,9 @@ class Consortium:
 
     # -- processes -----------------------------------------------------------------------------------
 
-    def start(self, name: str, *options: str, wrap: tuple[str, ...] = (), program: Path | None = None, **env: str) -> None:
+    def start(
+        self, name: str, *options: str, wrap: tuple[str, ...] = (), program: Path | None = None, **env: str
+    ) -> None:
         """Start a node as a process of its own."""
         run = [sys.executable, "-m", "fkge"] if program is None else [sys.executable, str(program)]
         command = [*wrap, *run, "node", "--config", str(self.config(name)), *options]

@@ -74,7 +74,7 @@ class IdentityError(FkgeError):
     """A certificate, a kit or a signature does not hold.
 
     Attributes:
-        reason: one word for it: expired, early, revoked, stranger, forged, name, unreadable.
+        reason: one word for it: expired, early, revoked, stranger, forged, name, unreadable, old.
     """
 
     def __init__(self, reason: str, sentence: str) -> None:

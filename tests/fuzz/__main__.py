@@ -21,6 +21,7 @@ from typing import Any
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "codec": ("fkge.federation.codec",),
+    "frames": ("fkge.node.frames",),
     "psi": ("fkge.align.psi",),
 }
 """By name, the modules whose lines guide the search."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import mutations, psi
+from tests.fuzz import mutations
 from tests.fuzz.__main__ import ROOT, TARGETS
 
 
@@ -32,28 +33,33 @@ def test_a_fault_is_found_told_in_hex_and_kept(tmp_path: Path) -> None:
 def test_a_target_that_is_not_there() -> None:
     done = fuzz("codecs")
     assert done.returncode == 2
-    assert "there is no target 'codecs'; there are codec, psi" in done.stderr
+    assert "there is no target 'codecs'; there are codec, frames, psi" in done.stderr
 
 
 def test_every_target_has_its_module() -> None:
     assert all((ROOT / "tests" / "fuzz" / f"{name}.py").exists() for name in TARGETS)
 
 
-def test_roles_of_an_intersection_refuse_what_was_made_up() -> None:
+@pytest.mark.parametrize("name", ["frames", "psi"])
+def test_what_was_made_up_is_refused_or_read(name: str) -> None:
+    """For `codec`, tests/unit/federation/test_codec.py has more of it."""
+    if name == "frames":
+        pytest.importorskip("grpc", reason="fkge[node] is not installed")
+    target = importlib.import_module(f"tests.fuzz.{name}")
     pick = random.Random(5)
 
     def leaf(data: bytes) -> bytes:
         place = pick.randrange(len(data) + 1)
         return data[:place] + pick.randbytes(pick.randrange(3)) + data[place + pick.randrange(3) :]
 
-    seeds = psi.seeds()
+    seeds = target.seeds()
     for data in [b"", *seeds]:
-        psi.check(data)
+        target.check(data)
     for _ in range(600):
         data = pick.choice(seeds)
         for _ in range(pick.randint(1, 3)):
-            data = psi.mutate(data, pick, leaf)
-        psi.check(data)
+            data = target.mutate(data, pick, leaf)
+        target.check(data)
 
 
 def test_mutations_keep_the_form_of_most_messages() -> None:

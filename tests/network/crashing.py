@@ -26,6 +26,7 @@ from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
 from fkge.node.frames import FEDERATION, MEETING
 from fkge.node.memory import Memory
+from fkge.node.door import Door
 from fkge.node.node import Node
 from fkge.node.transport import Line
 from fkge.privacy import Ledger
@@ -116,7 +117,7 @@ def _struck(honest: Callable[..., Any], fate: Fate, what: Callable[..., str | No
 
 def _listen(fate: Fate) -> None:
     """Before: it came, and nobody has looked at it. After: all that it leads to, at once, is done."""
-    read, heard, check = Line.read, Node.heard, Node._check
+    read, heard, check = Line.read, Node.heard, Door._check
 
     async def reading(line: Line) -> bytes | None:
         data = await read(line)
@@ -129,7 +130,7 @@ def _listen(fate: Fate) -> None:
     if not fate._before:
         names = {MEETING: _meeting, FEDERATION: _message}
         Node.heard = _struck(heard, fate, lambda _, peer, channel, body: f"{names[channel](body)} heard")  # type: ignore[method-assign]
-        Node._check = _struck(check, fate, lambda *_: "Hello heard")  # type: ignore[method-assign]
+        Door._check = _struck(check, fate, lambda *_: "Hello heard")  # type: ignore[method-assign]
 
 
 def _named(data: bytes, way: str) -> str | None:

@@ -40,6 +40,9 @@ from tests.network.capture import Capture
 MARK = "fkgelab"
 """What the names of all our namespaces and mounts begin with; then come the process and a number."""
 
+BADGE = "FKGE_LAB_HOST"
+"""In the environment of every process on a host: the host's namespace, which it may not have entered yet."""
+
 NETWORK = "10.77.0"
 NAMESPACES = Path("/run/netns")
 WIRE = Path(__file__).with_name("wire.py")
@@ -117,6 +120,7 @@ class Host:
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Starts a command here. It ends with the laboratory, if not before."""
+        options["env"] = {**(options.get("env") or os.environ), BADGE: self.namespace}
         process = subprocess.Popen(self.command(command), **options)
         self.started.append(process)
         return process
@@ -349,11 +353,18 @@ def _is_stale(name: str) -> bool:
 def _remove_namespace(name: str) -> None:
     """Ends whatever runs in a namespace, and removes it. That it is not there is no mistake."""
     listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
-    for pid in listed.stdout.split():
-        if int(pid) != os.getpid():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+    for pid in {*map(int, listed.stdout.split()), *_badged(name)} - {os.getpid()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _badged(namespace: str) -> Iterator[int]:
+    """The processes that were started for a namespace, and theirs."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{BADGE}={namespace}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
 
 
 def _unmount(place: str) -> None:

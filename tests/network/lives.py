@@ -35,7 +35,10 @@ from fkge.node import auditlog
 from fkge.privacy import Head, Ledger, describe, price
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.network.crashing"])
+FORKS.set_forkserver_preload(
+    ["tests.network.crashing", "fkge.embed.kernels", "fkge.embed.dp_kernels", "fkge.evaluation.kernels",
+     "dp_accounting", "private_set_intersection"]
+)  # fmt: skip
 PATIENT = {"window": 2.0, "period": 2.0, "answer": 5.0}
 """Seconds after which nodes that wait for each other go on; with the defaults, tests would take minutes."""
 
@@ -205,6 +208,8 @@ class Lives(Consortium):
 
     def _check_spent(self, name: str, result: Mapping[str, Any]) -> None:
         """The ledger has each epoch once, and its ε is that of the payments in it, as the result says."""
+        if self.settings.privacy.mode == "none":
+            return
         with Ledger.open(self.ledger(name)) as ledger:
             paid = {e.key: e.release for e in ledger.entries() if e.kind == "paid"}
             payments = [e for e in ledger.entries() if e.kind == "paid"]

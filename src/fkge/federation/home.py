@@ -231,9 +231,16 @@ class Home:
         try:
             load_tensors(now, OWNER_FILE)
         except RunError as error:
+            if before.exists():
+                try:
+                    load_tensors(before, OWNER_FILE)
+                except RunError:
+                    raise RunError(
+                        f"{folder}: both checkpoints are damaged. Put one back from a copy, or begin "
+                        "anew (fkge node --anew)"
+                    ) from None
             now.replace(folder / "checkpoint.damaged")
             if before.exists():
-                load_tensors(before, OWNER_FILE)
                 now.hardlink_to(before)
             return str(error)
         return None

@@ -78,11 +78,14 @@ class Door:
                 raise Refused("too_many", f"{name} calls too often; it may do so again in a while")
             hello = await self._greeted(line)
             self._check(peer, hello)
-            if not hello.probe:
-                await peer.drop(Refused("replaced", "a newer stream of the same peer took over"))
-            answer = signed(self._hello(peer), self.identity, self.identity.certificate_pem, hello)
-            if await line.write(hello_frame(answer)) and not hello.probe:
-                await self._through(peer, line, hello, answer)
+            if hello.probe:
+                await self._answer(line, peer, hello)
+                return
+            async with peer.alone():
+                answer = await self._answer(line, peer, hello)
+                if answer is not None:
+                    peer.certificate = certificate
+                    await self._through(peer, line, hello, answer)
         except Refused as error:
             self._refused(self._peers.get(name), name, error)
             await _last_word(line, error)
@@ -90,6 +93,15 @@ class Door:
             pass  # the caller is gone
         except Exception as error:
             self._failed(error)
+
+    async def _answer(self, line: Line, peer: Peer, hello: pb.Hello) -> pb.Hello | None:
+        """Greet a peer that has called; None if it is gone."""
+        answer = signed(self._hello(peer), self.identity, self.identity.certificate_pem, hello)
+        try:
+            async with asyncio.timeout(_GREETING):
+                return answer if await line.write(hello_frame(answer)) else None
+        except TimeoutError:
+            raise Refused("stalled", f"took no greeting in for {_GREETING:g} seconds") from None
 
     # -- calling -------------------------------------------------------------------------------------
 
@@ -113,15 +125,17 @@ class Door:
         assert peer.settings.address is not None
         line = await self.transport.call(peer.settings.address, peer.name)
         try:
-            ours = self._hello(peer)
-            async with asyncio.timeout(_GREETING):
-                if not await line.write(hello_frame(ours)):
-                    return False
-            hello = await self._greeted(line)
-            self._check(peer, hello)
-            check_proof(hello, self.identity, ours.nonce, peer.name, _now())
-            self._check_pin(peer, hello.certificate)
-            await self._through(peer, line, hello, ours)
+            async with peer.alone():
+                ours = self._hello(peer)
+                async with asyncio.timeout(_GREETING):
+                    if not await line.write(hello_frame(ours)):
+                        return False
+                hello = await self._greeted(line)
+                self._check(peer, hello)
+                check_proof(hello, self.identity, ours.nonce, peer.name, _now())
+                self._check_pin(peer, hello.certificate)
+                peer.certificate = hello.certificate
+                await self._through(peer, line, hello, ours)
             return True
         except TimeoutError:
             return False
@@ -174,11 +188,17 @@ class Door:
             changed = True
         return changed
 
-    def close_after_hours(self) -> None:
-        """Hang up on those whose hours are over."""
+    def look_round(self) -> None:
+        """Hang up on those whose hours are over, or whose certificate does not hold any more."""
+        now = _now()
         for peer in self._peers.values():
-            if peer.here and not peer.settings.open_at(_now()):
+            if peer.here and not peer.settings.open_at(now):
                 peer.hang_up(Refused("hours", f"not now: the hours are {peer.settings.hours} UTC"))
+            elif peer.here:
+                try:
+                    self.identity.trust.check(peer.certificate, now, peer.name)
+                except IdentityError as error:
+                    peer.hang_up(not_trusted(error))
 
     def _kit_stamp(self) -> tuple[int, int]:
         stat = (self.identity.folder / "consortium.json").stat()
@@ -192,4 +212,7 @@ def _now() -> datetime:
 async def _last_word(line: Line, why: Refused) -> None:
     with contextlib.suppress(Refused, TimeoutError):
         async with asyncio.timeout(_LAST_WORD):
-            await line.write(bye(why.reason, str(why)))
+            if await line.write(bye(why.reason, str(why))) and line.called:
+                await line.done()
+                while await line.read() is not None:  # until the other side has seen it
+                    pass

@@ -72,4 +72,9 @@ def refusal(frame: pb.Bye) -> Refused:
     """What a peer's last frame says."""
     known = frame.reason in pb.Reason.values()
     reason = pb.Reason.Name(frame.reason).lower() if known else "unspecified"
-    return Refused(reason, frame.sentence[:_SENTENCE] or reason, ours=False)
+    return Refused(reason, plain(frame.sentence, _SENTENCE) or reason, ours=False)
+
+
+def plain(text: str, longest: int = 80) -> str:
+    """A peer's words as they may stand in a log or on a screen: cut off, and without anything that moves a cursor."""
+    return "".join(c if c.isprintable() else "?" for c in text[:longest])

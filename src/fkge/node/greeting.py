@@ -8,6 +8,7 @@ certificate along: who holds a revoked key cannot sign for the new one.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +19,7 @@ from fkge.errors import IdentityError
 from fkge.federation import FederationSettings
 from fkge.federation.home import widths
 from fkge.node import frames_pb2 as pb
-from fkge.node.frames import VERSIONS, Refused
+from fkge.node.frames import VERSIONS, Refused, plain
 from fkge.node.identity import Identity
 from fkge.node.settings import MODES, PeerSettings
 
@@ -26,6 +27,10 @@ CAPABILITIES = ("psi1", "tokens", "frame", "procrustes", "ppat", "ppat+refine")
 _OWN = ("model", "width.entity", "width.relation")
 """Terms in which owners may differ."""
 
+WIDEST = 1 << 16
+"""Numbers of a peer's vector at most: how long its messages may be follows from what it says."""
+
+_NAME, _WIDTH = re.compile(r"[\w.+-]{1,64}", re.ASCII), re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 _LIFE = 16
 _MOST = 64  # of versions, capabilities and terms
 
@@ -95,7 +100,7 @@ def check_greeting(
     skew: float,
 ) -> None:
     """Raise `Refused`, with the way out, unless this node and the one that greets can deal with each other."""
-    about = f"{name} ({_plain(hello.program) or 'an unknown program'})"
+    about = f"{name} ({plain(hello.program) or 'an unknown program'})"
     if max(len(hello.versions), len(hello.capabilities), len(hello.terms)) > _MOST:
         raise Refused("malformed", f"{name} says more about itself than anybody wants to know")
     if not set(hello.versions) & set(VERSIONS):
@@ -105,10 +110,10 @@ def check_greeting(
             f"{about} speaks version {theirs} of the protocol, this node ({program()}) {ours}; update the older",
         )
     if hello.owner != name:
-        raise Refused("name", f"a node with {name}'s certificate says that it is {_plain(hello.owner)!r}")
+        raise Refused("name", f"a node with {name}'s certificate says that it is {plain(hello.owner)!r}")
     if hello.consortium != consortium:
         raise Refused(
-            "consortium", f"{about} is of the consortium {_plain(hello.consortium)!r}, this node of {consortium}"
+            "consortium", f"{about} is of the consortium {plain(hello.consortium)!r}, this node of {consortium}"
         )
     if len(hello.life) != _LIFE or len(hello.nonce) != _LIFE or len(hello.your_life) not in (0, _LIFE):
         raise Refused("malformed", f"the greeting of {about} is not whole")
@@ -140,11 +145,9 @@ def _check_terms(hello: pb.Hello, about: str, terms: Mapping[str, str]) -> None:
         if key not in _OWN and theirs != value:
             raise Refused(
                 "terms",
-                f"{key} is {value} here and {_plain(theirs or 'not said')} at {about}; agree on one (federation.toml)",
+                f"{key} is {value} here and {plain(theirs or 'not said')} at {about}; agree on one (federation.toml)",
             )
-    if any(not hello.terms.get(key) for key in _OWN) or not all(hello.terms[key].isdigit() for key in _OWN[1:]):
-        raise Refused("terms", f"{about} does not say what its vectors are like")
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:80])
+    if _NAME.fullmatch(hello.terms.get("model", "")) is None or not all(
+        _WIDTH.fullmatch(hello.terms.get(key, "")) and int(hello.terms[key]) <= WIDEST for key in _OWN[1:]
+    ):
+        raise Refused("terms", f"{about} does not say what its vectors are like, or has over {WIDEST:,} numbers in one")

@@ -54,11 +54,13 @@ async def align(
     if not 0 < theirs.ratio <= 1:
         raise Refused("malformed", "a ratio of common rows that is none")
     found: dict[Kind, list[str]] = {}
+    if peer.session is None:
+        raise Refused("leaving", "it is gone")
+    peer.session.limits[MEETING] = (1 << 16) + _POINT * 2 * max(len(own[kind]) + counts[kind] for kind in KINDS)
     for kind in KINDS:
-        bounds = settings.psi.model_copy(update={"max_items": most} | ({} if kind == "entity" else {"min_overlap": 0}))
+        items = max(most, len(own[kind]))  # `most` is for the peer, whose number was checked above
+        bounds = settings.psi.model_copy(update={"max_items": items} | ({} if kind == "entity" else {"min_overlap": 0}))
         asks = (len(own[kind]), home.name) < (counts[kind], peer.name)
-        assert peer.session is not None
-        peer.session.limits[MEETING] = (1 << 16) + _POINT * 2 * (len(own[kind]) + counts[kind])
         found[kind] = await _intersect(peer, Intersection(asks, own[kind], counts[kind], bounds, kind), asks, say)
     common = keys.common(found).only(kinds).sample(min(ratio, theirs.ratio), home.seed)
     return await _name(peer, first, say), common
@@ -103,4 +105,4 @@ def longest(known: Acquaintance, settings: FederationSettings) -> int:
     for kind in KINDS:
         wide = max(own[kind], known.widths[kind], own["entity"], known.widths["entity"])
         rows += max(len(known.common.ids(kind)), settings.ppat.batch) * (3 * wide + 1)
-    return 1 << 30 if settings.neighbours else (1 << 16) + 8 * rows
+    return 1 << 30 if settings.neighbours else min((1 << 16) + 8 * rows, 4 << 30)

@@ -22,7 +22,6 @@ class Memory:
         begun: training has started.
         secret: what tokens are drawn from.
         pacts: by peer, the name of the alignment in hand, in hex.
-        nothing: by peer, that there is too little in common.
         admitted: by peer, when it was let through to an intersection; see `fkge.align.Turnstile`.
     """
 

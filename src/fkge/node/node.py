@@ -39,7 +39,7 @@ from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
 from fkge.node.logs import Log
 from fkge.node.meeting import align, longest
 from fkge.node.memory import Memory
-from fkge.node.peer import Peer
+from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
 from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address
@@ -83,6 +83,7 @@ class Node:
                 f"{config.folder}: node.toml is {self.name}'s, and the certificate in {config.node.identity} is "
                 f"{self._door.identity.name}'s; use the kit that was made for {self.name}"
             )
+        self._noted = Bucket(1, 1000)  # refusals that are written down: nobody can fill the disk by knocking
         self._met: set[str] = set()
         self._joined: set[str] = set()
         self._settling: Settling | None = None
@@ -153,6 +154,8 @@ class Node:
                     self._task(self._door.call(peer), f"call {peer.name}")
             if self._memory.begun or not self._founding:
                 self._task(self._begin(), "begin")
+            elif not self._founders:
+                self._settle()
             await self._end.wait()
         finally:
             self._become("stopping")
@@ -246,8 +249,13 @@ class Node:
             timer.cancel()
         resumed = bool(ours.your_life) and hello.life == peer.life and hello.your_life == self._life
         if resumed:
-            assert peer.session is not None
-            peer.session.resume(hello.heard)
+            try:
+                if peer.session is None:
+                    raise Refused("leaving", "it was given up on a moment ago; call again")
+                peer.session.resume(hello.heard)
+            except Refused:
+                self._forget(peer)
+                raise
         else:
             self._forget(peer)
             peer.fresh(hello.life)
@@ -259,16 +267,24 @@ class Node:
             if ended.reason != "leaving":
                 self._turned_away(peer, peer.name, ended)
             self._forget(peer)
-        elif ended is None and not self._end.is_set():
+        elif not self._end.is_set():
             self._grace[peer.name] = self._loop.call_later(self.config.node.grace, self._given_up, peer)
 
     def _turned_away(self, peer: Peer | None, name: str, why: Refused) -> None:
         if peer is not None:
             peer.refuse(why)
         self._metrics.refused(name, why.reason)
-        if why.reason != "unspecified":
+        if why.reason not in ("unspecified", "leaving", "replaced") and self._noted.allows():
             self._log.warning("peer refused" if why.ours else "refused", peer=name, reason=why.reason)
             self._audit.note("refused", peer=name, reason=why.reason, sentence=str(why), ours=why.ours)
+
+    def ended(self, peer: Peer, why: Refused) -> None:
+        """A session is over while no stream is there."""
+        if self._end.is_set() or peer.session is not None:
+            return
+        if why.reason != "leaving":
+            self._turned_away(peer, peer.name, why)
+        self._forget(peer)
 
     def _given_up(self, peer: Peer) -> None:
         """A peer whose stream broke has not come back."""
@@ -295,7 +311,7 @@ class Node:
             runner = self._runner
             if runner is not None and peer.name in self._joined and not runner.held:
                 runner.deliver(peer.name, body)
-            elif len(peer.early) < _EARLY:
+            elif len(peer.early) < _EARLY and sum(map(len, peer.early)) + len(body) <= self._most_early(peer):
                 peer.early.append(body)
             else:
                 raise Refused("too_many", "more came than can wait")
@@ -308,6 +324,11 @@ class Node:
             peer.meeting.put_nowait(body)
         except asyncio.QueueFull:
             raise Refused("too_many", "more came than can wait") from None
+
+    @staticmethod
+    def _most_early(peer: Peer) -> int:
+        """Bytes that may wait: one message of the longest, and some small ones."""
+        return (0 if peer.session is None else peer.session.limits[FEDERATION]) + (1 << 16)
 
     # -- meeting -------------------------------------------------------------------------------------
 
@@ -363,10 +384,9 @@ class Node:
 
     def _introduced(self, peer: Peer, hello: pb.Hello, known: Acquaintance) -> None:
         """Both sides know what they share."""
-        assert peer.session is not None
-        most = longest(known, self.config.federation)
-        peer.session.limits = {FEDERATION: most, MEETING: 16 * len(known.common) + (1 << 16)}
-        peer.session.backlog = 2 * most + (64 << 20)
+        if peer.session is None:
+            return
+        peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
         again = peer.name in self._met
         self._met.add(peer.name)
         if self._memory.begun:
@@ -406,6 +426,7 @@ class Node:
                 self._say_settled(peer, self._home.peers[peer.name])
         elif self._settling is None:
             waiting = self._early_tokens.setdefault(peer.name, [])
+            waiting[:] = [early for early in waiting if early.generation >= word.generation]
             if len(waiting) >= _EARLY_TOKENS:
                 raise Refused("too_many", "more tokens came than can wait")
             waiting.append(word)
@@ -456,7 +477,16 @@ class Node:
     def _present(self) -> set[str]:
         """Peers that are here when the owner begins; from now on they count as joined."""
         self._joined = {name for name in self._met & set(self._home.peers) if self._peers[name].session is not None}
+        for name in self._joined:
+            self._open(self._peers[name])
         return self._joined
+
+    def _open(self, peer: Peer) -> None:
+        """Let whole exchanges through."""
+        assert peer.session is not None
+        most = longest(self._home.peers[peer.name], self.config.federation)
+        peer.session.limits[FEDERATION] = most
+        peer.session.backlog = 2 * most + (64 << 20)
 
     def _join(self, peer: Peer) -> None:
         """Deal with a peer from now on, if both sides are ready for it."""
@@ -465,6 +495,7 @@ class Node:
             return
         if peer.name not in self._joined:
             known = self._home.peers[peer.name]
+            self._open(peer)
             self._joined.add(peer.name)
             if not runner.join(peer.name, known):
                 self._joined.discard(peer.name)
@@ -507,6 +538,8 @@ class Node:
                 outcome = "refused" if event == "over budget" else "aborted"
                 self._metrics.exchanged(name, outcome)
                 self._log.info("exchange abandoned", peer=name, outcome=outcome)
+                if event == "stray" and not self._peers[name].strays.allows():
+                    self._peers[name].hang_up(Refused("out_of_order", "messages of exchanges that are not under way"))
             case "translated":
                 self._exchanges[name] = self._exchanges.get(name, 0) + 1
                 self._metrics.exchanged(name, "finished")
@@ -541,13 +574,15 @@ class Node:
         while True:
             await asyncio.sleep(_BETWEEN_LOOKS)
             try:
+                before = self._door.identity
                 if self._door.reread():
                     self._log.info("certificate", number=self._door.identity.trust.revoked.number)
-                    for peer in self._peers.values():  # who still may comes back at once
-                        peer.hang_up(Refused("leaving", "certificates changed; call again"))
+                if self._door.identity is not before:
+                    for peer in self._peers.values():  # they come back at once, and go on where they were
+                        peer.hang_up(Refused("replaced", "this node has a new certificate; call again"))
             except IdentityError as error:
                 self._log.warning("certificate", reason=error.reason)
-            self._door.close_after_hours()
+            self._door.look_round()
             states: dict[str, int] = {}
             for peer in self._peers.values():
                 states[peer.state] = states.get(peer.state, 0) + 1

@@ -69,6 +69,7 @@ class Runner:
         self._post, self._left, self._note, self._failed = post, left, note, failed
         self._refuses, self._caps, self._late, self._secret = frozenset(refuses), dict(caps or {}), late, secret
         self._tape = tape
+        self._taping: Tape | None = None
         self._score = score
         self._loop = asyncio.get_running_loop()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="work")
@@ -88,8 +89,8 @@ class Runner:
         self.concluded = self.home.result(self.arm.name) is not None
         manners = self.home.manners(self.arm)
         manners = replace(manners, refuses=manners.refuses | self._refuses)
-        tape = None if self._tape is None else Tape(self._tape)
-        station = Station(owner, Protocol(owner.peers, manners), self._post, self._note, tape, self._left)
+        self._taping = None if self._tape is None else Tape(self._tape)
+        station = Station(owner, Protocol(owner.peers, manners), self._post, self._note, self._taping, self._left)
         self.station = station
         owner.gate.keep, owner.gate.caps = self.save, self._caps
         here = present()
@@ -117,6 +118,8 @@ class Runner:
                     await self._in_thread(self.save)
                 await self._in_thread(self.station.owner.gate.close)
         finally:
+            if self._taping is not None:
+                self._taping.close()
             self._worker.shutdown()
 
     def pause(self) -> None:

@@ -21,7 +21,7 @@ HEARD_EVERY = 8
 """Parts after which a listener that has nothing to say says at least what it has heard."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Kept:
     channel: int
     body: memoryview
@@ -76,10 +76,11 @@ class Session:
             kept = self._kept[self._written - acknowledged]
             self._written += 1
             self._told = self.heard
-            part = pb.Part(
-                step=self._written, heard=self.heard, channel=kept.channel, more=kept.more, body=bytes(kept.body)
-            )
-            return bytes(pb.Frame(part=part).SerializeToString())
+            frame = pb.Frame()
+            part = frame.part
+            part.step, part.heard, part.channel, part.more = self._written, self.heard, kept.channel, kept.more
+            part.body = bytes(kept.body)
+            return bytes(frame.SerializeToString())
         if self.heard - self._told >= HEARD_EVERY:
             return self.confirm()
         return None
@@ -92,7 +93,13 @@ class Session:
         return bytes(pb.Frame(heard=pb.Heard(step=self.heard)).SerializeToString())
 
     def resume(self, heard: int) -> None:
-        """A new stream is there, and the other side has heard so much: write the rest again."""
+        """A new stream is there, and the other side has heard so much: write the rest again.
+
+        `Refused` if it cannot have: it takes back what it confirmed, or confirms what nobody sent. Nothing changes.
+        """
+        acknowledged = self.sent - len(self._kept)
+        if heard < acknowledged:
+            raise Refused("out_of_order", f"step {acknowledged} was confirmed, and now {heard} is the last heard")
         self.confirmed(heard)
         self._written = self.sent - len(self._kept)
         self._told = self.heard
@@ -119,19 +126,20 @@ class Session:
             raise Refused("out_of_order", f"a message on channel {part.channel}, which is not open")
         if self._coming and part.channel != self._coming_channel:
             raise Refused("malformed", "a message that changes its channel half-way")
-        size = self._coming_size + len(part.body)
+        body = part.body  # a copy, each time it is asked for
+        size = self._coming_size + len(body)
         if size > limit:
             raise Refused("too_large", f"a message of more than {limit:,} bytes, which is the most here")
-        if part.more and not part.body:
+        if part.more and not body:
             raise Refused("malformed", "a message in empty parts")
         self.confirmed(part.heard)
         self.heard = step
         if part.more:
-            self._coming.append(part.body)
+            self._coming.append(body)
             self._coming_size, self._coming_channel = size, part.channel
             return None
         if not self._coming:
-            return part.channel, part.body
-        body = b"".join([*self._coming, part.body])
+            return part.channel, body
+        body = b"".join([*self._coming, body])
         self._coming, self._coming_size = [], 0
         return part.channel, body

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,8 +17,11 @@ from fkge.federation import FederationSettings, Links
 from fkge.settings import Settings, read_toml
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:B/s)?")
+_HOURS = re.compile(r"([0-9]{2}):([0-5][0-9])-([0-9]{2}):([0-5][0-9])")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:B/s)?")
+_SLOWEST = 16e3  # bytes per second: slower, and a single frame would take so long that the peer seems dead
+_PIN = re.compile(r"sha256:[0-9a-f]{64}")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 MODES = ("none", "paper", "dp")
 """Privacy modes, from the least protection to the most."""
 
@@ -53,6 +57,25 @@ class PeerSettings(Settings):
         found = _HOURS.fullmatch(value)
         if found is None or any(int(h) * 60 + int(m) > 24 * 60 for h, m in (found.group(1, 2), found.group(3, 4))):
             raise ValueError("hours are HH:MM-HH:MM, such as 08:00-18:30")
+        if found.group(1, 2) == found.group(3, 4):
+            raise ValueError("hours that end when they begin: write 00:00-24:00 for always")
+        return value
+
+    @field_validator("address")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                address(value)
+            except SettingsError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("certificate")
+    @classmethod
+    def _is_pin(cls, value: str | None) -> str | None:
+        if value is not None and _PIN.fullmatch(value) is None:
+            raise ValueError("a fingerprint is sha256: and 64 hexadecimal digits, as `fkge cert show` prints it")
         return value
 
     @field_validator("bandwidth")
@@ -60,14 +83,14 @@ class PeerSettings(Settings):
     def _is_rate(cls, value: str) -> str:
         if _RATE.fullmatch(value) is None:
             raise ValueError("a bandwidth is a number of bytes per second, such as 500k or 2M")
+        if 0 < _rate(value) < _SLOWEST:
+            raise ValueError("a bandwidth is 16k or more, or 0 for no limit: with less, a peer would seem dead")
         return value
 
     @property
     def rate(self) -> float:
         """Bytes per second; 0 for no limit."""
-        found = _RATE.fullmatch(self.bandwidth)
-        assert found is not None
-        return float(found.group(1)) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found.group(2)]
+        return _rate(self.bandwidth)
 
     def open_at(self, now: datetime) -> bool:
         """Whether it may be connected at this time."""
@@ -169,9 +192,20 @@ def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
     return {name: PeerSettings.build(table, f"{path}: [peers.{name}]") for name, table in tables.items()}
 
 
+def _rate(text: str) -> float:
+    found = _RATE.fullmatch(text)
+    assert found is not None
+    return float(found.group(1)) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found.group(2)]
+
+
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, apart."""
+    """HOST:PORT, apart; [HOST]:PORT if the host is numbers with colons (IPv6)."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise SettingsError(f"{text!r}: an address is HOST:PORT")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
+    try:
+        sound = ip_address(bare).version == 6 if bare else not host or _HOST.fullmatch(host) is not None
+    except ValueError:
+        sound = False
+    if not sound or not colon or not port.isascii() or not port.isdecimal() or int(port[:6]) > 65535:
+        raise SettingsError(f"{text!r}: an address is HOST:PORT, or [HOST]:PORT for IPv6")
+    return bare or host or "0.0.0.0", int(port)

@@ -7,7 +7,10 @@ the kind of certificate, ours are ECDSA, and the only suites left to it are for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import ssl
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,11 +19,15 @@ from fkge.node.frames import FRAME_LIMIT, Refused
 from fkge.node.identity import Identity
 
 _METHOD, _SERVICE = "Meet", "fkge.node.Node"
+_SUITES, _NONE_FITS = "GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384"
+_HANDSHAKE = 10.0  # seconds
 _PING, _PONG = 15_000, 10_000  # milliseconds: a stream that is half open is noticed after their sum
 _OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", FRAME_LIMIT),
+    ("grpc.max_receive_message_length", 4 * FRAME_LIMIT),  # one that is somewhat too long gets a Bye, not just a status
     ("grpc.max_send_message_length", FRAME_LIMIT),
     ("grpc.max_metadata_size", 8192),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: few bytes would become many
+    ("grpc.server_handshake_timeout_ms", int(1000 * _HANDSHAKE)),
     ("grpc.keepalive_time_ms", _PING),
     ("grpc.keepalive_timeout_ms", _PONG),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -42,9 +49,19 @@ _ALERTS = (
 
 
 def library() -> Any:
-    """gRPC, set up before its first use."""
-    os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    """gRPC, told before it is loaded to speak TLS 1.3 alone; it does not ask again.
+
+    Raises:
+        NodeError: something else loaded it before, and did not tell it.
+    """
+    if "grpc" not in sys.modules:
+        os.environ[_SUITES] = _NONE_FITS
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    elif os.environ.get(_SUITES) != _NONE_FITS:
+        raise NodeError(
+            "gRPC was loaded before the node was, and would take TLS 1.2 too. Start the node in a process of its own "
+            f"(fkge node), or with {_SUITES}={_NONE_FITS} in its environment."
+        )
     need("grpc", "node", "a node")
     import grpc.aio
 
@@ -57,11 +74,12 @@ class Line:
     Attributes:
         where: the other end's address, for the log.
         certificate: PEM, of who called; None where this side called, which knows from the first frame.
+        called: this side did.
     """
 
-    def __init__(self, stream: Any, where: str, certificate: bytes | None, end: Callable[[], Awaitable[None]]) -> None:
-        self._stream, self._end = stream, end
-        self.where, self.certificate = where, certificate
+    def __init__(self, stream: Any, where: str, certificate: bytes | None, channel: Any = None) -> None:
+        self._stream, self._channel = stream, channel
+        self.where, self.certificate, self.called = where, certificate, channel is not None
         self._eof = library().aio.EOF
 
     async def read(self) -> bytes | None:
@@ -84,9 +102,17 @@ class Line:
             return False
         return True
 
+    async def done(self) -> None:
+        """Say nothing more. The side that was called says so by returning from its welcome."""
+        if self.called:
+            with contextlib.suppress(Exception):  # it is over already
+                await self._stream.done_writing()
+
     async def close(self) -> None:
         """Be done with it."""
-        await self._end()
+        if self.called:
+            self._stream.cancel()
+            await self._channel.close()
 
 
 def _tls_refusal(error: Exception) -> Refused | None:
@@ -110,6 +136,7 @@ class Transport:
         self._grpc = library()
         self._identity, self._at_once = identity, at_once
         self._server: Any = None
+        self._welcomes: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int, welcome: Callable[[Line], Awaitable[None]]) -> int:
         """Let peers call; each gets a `welcome`, and its stream ends with it. The port."""
@@ -117,11 +144,12 @@ class Transport:
 
         async def meet(_: Any, context: Any) -> None:
             certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
-
-            async def end() -> None:
-                pass  # the stream ends when the method returns
-
-            await welcome(Line(context, str(context.peer()), bytes(certificate), end))
+            line = Line(context, str(context.peer()), bytes(certificate))
+            # gRPC cancels this method when the caller is gone. The welcome just finds that nothing more comes.
+            welcomed = asyncio.ensure_future(welcome(line))
+            self._welcomes.add(welcomed)
+            welcomed.add_done_callback(self._welcomes.discard)
+            await asyncio.wait((welcomed,))
 
         methods = {_METHOD: grpc.stream_stream_rpc_method_handler(meet)}
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._at_once)
@@ -137,6 +165,9 @@ class Transport:
                 "Change listen in node.toml, or stop whoever holds it."
             )
         await self._server.start()
+        if await _takes_tls_1_2(host, bound):
+            await self.close()
+            raise NodeError("this gRPC takes TLS 1.2, which a node must not; install the version that fkge asks for")
         return bound
 
     def _server_credentials(self) -> Any:
@@ -162,16 +193,33 @@ class Transport:
         credentials = grpc.ssl_channel_credentials(identity.authority_pem, identity.key_pem, identity.certificate_pem)
         options = [*_OPTIONS, ("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
         channel = grpc.aio.secure_channel(address, credentials, options=options)
-        stream = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
-
-        async def end() -> None:
-            stream.cancel()
-            await channel.close()
-
-        return Line(stream, address, None, end)
+        return Line(channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(), address, None, channel)
 
     async def close(self) -> None:
         """Let nobody in any more, and end all streams."""
         if self._server is not None:
             await self._server.stop(grace=1.0)
-            await asyncio.sleep(0)
+            for welcomed in self._welcomes:
+                welcomed.cancel()
+            await asyncio.gather(*self._welcomes, return_exceptions=True)
+
+
+async def _takes_tls_1_2(host: str, port: int) -> bool:
+    """Whether the node's own port answers a handshake of TLS 1.2 with one of its own."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    where = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    try:
+        async with asyncio.timeout(_HANDSHAKE):
+            reader, writer = await asyncio.open_connection(where, port)
+            try:
+                writer.write(outgoing.read())
+                return await reader.read(1) == b"\x16"  # a record of a handshake; an alert, or nothing, is a refusal
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +19,73 @@ def simulation(folder: Path) -> Simulation:
     return Simulation.create(folder, tiny_federation(), tiny_settings(), engine="ray")
 
 
-def test_owners_spread_over_machines(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
-    import ray
-    from ray.cluster_utils import Cluster
+def epochs(made: Simulation) -> dict[str, int]:
+    return {home.name: (home.result("federated") or {}).get("epochs", 0) for home in made.homes}
 
-    small = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
-    theirs = signal.getsignal(signal.SIGTERM)
-    cluster: Any = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    try:
-        second = cluster.add_node(**small)
+
+class Machines:
+    """Two machines of two CPUs each."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        small = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
+        self.cluster: Any = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+        self.second = self.cluster.add_node(**small)
+        self.cluster.wait_for_nodes()
+
+    def run(self, made: Simulation, notes: Notes, stop: Callable[[], bool] | None = None) -> tuple[set[str], set[str]]:
+        """Run the federation; who sat on the second machine at first, and in the end."""
         before = signal.getsignal(signal.SIGTERM)
-        cluster.wait_for_nodes()
-        made, notes = simulation(tmp_path / "run"), Notes()
-        with ENGINES["ray"](made.homes, notes, address=cluster.address) as running:
+        with ENGINES["ray"](made.homes, notes, address=self.cluster.address, cpus=0.5) as engine:
             assert signal.getsignal(signal.SIGTERM) is before  # Ray would take it
-            machines: Mapping[str, str] = running.machines  # type: ignore[attr-defined]
-            assert set(machines) == set(OWNERS)
-            assert len(set(machines.values())) == 2
-            away = [name for name, node in machines.items() if node == second.node_id]
+            first = self._there(engine)
+            assert engine.run(made.arm("federated"), stop)
+            return first, self._there(engine)
 
-            def gone() -> bool:
-                """Take a machine away, with whoever sits there, once all have something to lose."""
-                if len(cluster.list_all_nodes()) == 2 and all(notes.of("work", owner=name) for name in OWNERS):
-                    cluster.remove_node(second, allow_graceful=False)
-                return False
+    def _there(self, engine: Any) -> set[str]:
+        return {name for name, node in engine.machines.items() if node == self.second.node_id}
 
-            assert running.run(made.arm("federated"), gone)
-            assert {n["owner"] for n in notes.of("restarted")} == set(away) != set()
-            assert second.node_id not in running.machines.values()  # type: ignore[attr-defined]
-        assert not ray.is_initialized()
-        assert {h.name: (h.result("federated") or {})["epochs"] for h in made.homes} == dict.fromkeys(OWNERS, 20)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")  # it took leave, no more
-        assert [node["NodeID"] for node in ray.nodes() if node["Alive"]] == [cluster.head_node.node_id]
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
+    before = signal.getsignal(signal.SIGTERM)
+    made = Machines()
+    try:
+        yield made
     finally:
         ray.shutdown()
-        cluster.shutdown()
-        signal.signal(signal.SIGTERM, theirs)
+        made.cluster.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_owners_spread_over_machines_and_the_cluster_outlives_them(machines: Machines, tmp_path: Path) -> None:
+    import ray
+
+    made = simulation(tmp_path / "run")
+    first, last = machines.run(made, Notes())
+    assert set() < first == last < set(OWNERS)
+    assert epochs(made) == dict.fromkeys(OWNERS, 20)
+    assert not ray.is_initialized()
+    ray.init(machines.cluster.address, log_to_driver=False, logging_level="ERROR")  # they took leave, no more
+    assert sum(node["Alive"] for node in ray.nodes()) == 2
+
+
+@pytest.mark.long
+def test_a_machine_that_is_gone_takes_nothing_with_it(machines: Machines, tmp_path: Path) -> None:
+    made, notes = simulation(tmp_path / "run"), Notes()
+
+    def gone() -> bool:
+        """Take a machine away, with whoever sits there, once all have something to lose."""
+        if len(machines.cluster.list_all_nodes()) == 2 and all(notes.of("work", owner=name) for name in OWNERS):
+            machines.cluster.remove_node(machines.second, allow_graceful=False)
+        return False
+
+    first, last = machines.run(made, notes, gone)
+    assert {n["owner"] for n in notes.of("restarted")} == first != set()
+    assert last == set()
+    assert epochs(made) == dict.fromkeys(OWNERS, 20)
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("cryptography", reason="needs cryptography: pip install 'fkge[node]'")
@@ -85,6 +85,7 @@ def test_a_refused_name_comes_with_one_that_would_do() -> None:
         checked_name("Gene Bank")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_a_name_that_is_suggested_can_be_one(name: str) -> None:
     try:
@@ -197,6 +198,7 @@ def test_what_is_no_certificate_is_unreadable(clinic: Identity) -> None:
         assert reason(lambda data=data: clinic.trust.check(data, NOW)) == "unreadable"
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_changed_byte_of_a_certificate_goes_through(clinic: Identity, genes: Identity, data: st.DataObject) -> None:
     der = bytearray(x509.load_pem_x509_certificate(genes.certificate_pem).public_bytes(Encoding.DER))
@@ -324,6 +326,7 @@ def test_a_list_of_another_authority_or_a_changed_one_is_refused(tmp_path: Path)
 # -- kits --------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_changed_byte_of_a_kit_goes_unseen(clinic: Identity, data: st.DataObject) -> None:
     whole = (clinic.folder / "consortium.json").read_bytes()

@@ -1,0 +1,239 @@
+"""What every engine does with the same homes and arms, whatever it runs them on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import OWNERS, Notes, kept, ray_here, tiny_federation, tiny_settings
+
+from fkge.embed import load_model
+from fkge.engines import ENGINES, run_central
+from fkge.federation import Federation, Links, load_ranks
+import fkge.node.engine
+from fkge.simulations import Simulation
+from fkge.trace import Trace
+
+FILES = ("checkpoint.safetensors", "model.safetensors", "ranks.safetensors", "result.json")
+
+
+class Ran:
+    """A simulation whose arms an engine has run, and what it told meanwhile."""
+
+    def __init__(self, simulation: Simulation, arms: list[str]) -> None:
+        self.simulation, self.homes, self.notes = simulation, simulation.homes, Notes()
+        self.total = simulation.settings.total_epochs
+        with ENGINES[simulation.about["engine"]](self.homes, self.notes) as engine:
+            self.whole = [engine.run(simulation.arm(arm)) for arm in arms if arm not in ("fede", "unified")]
+            engine.central([arm for arm in arms if arm in ("fede", "unified")], run_central)
+        self.results: dict[str, dict[str, Any]] = {
+            arm: {home.name: home.result(arm) or {} for home in self.homes} for arm in arms
+        }
+
+    def model(self, arm: str, owner: str) -> bytes:
+        return (self.simulation.folder / "arms" / arm / owner / "model.safetensors").read_bytes()
+
+
+def ran(folder: Path, engine: str, arms: list[str], federation: Federation | None = None, **settings: Any) -> Ran:
+    made = Simulation.create(
+        folder / "run", federation or tiny_federation(), tiny_settings(**settings), engine=engine,
+        baselines=[arm for arm in arms if arm != "federated"],
+    )  # fmt: skip
+    return Ran(made, arms)
+
+
+@pytest.fixture(scope="module", params=["nodes"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    with ray_here() if request.param == "ray" else nullcontext():
+        yield str(request.param)
+
+
+TOGETHER = ["control", "permuted", "federated", "fede", "unified"]
+
+
+@pytest.fixture(scope="module")
+def together(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return ran(tmp_path_factory.mktemp("together"), engine, TOGETHER)
+
+
+def test_every_owner_ends_every_arm_with_a_model_ranks_and_a_result(together: Ran) -> None:
+    assert together.whole == [True, True, True]
+    for arm in TOGETHER:
+        for home in together.homes:
+            files = FILES if arm in ("control", "permuted", "federated") else FILES[1:]
+            assert [f for f in files if not (home.arm_folder(arm) / f).is_file()] == []
+            tables, settings = load_model(home.arm_folder(arm) / "model.safetensors")
+            assert (tables.entities, settings.dim) == (len(home.graph.entities), 8)
+            ranks, parts = load_ranks(home.arm_folder(arm) / "ranks.safetensors")
+            result = together.results[arm][home.name]
+            assert {part: scores["triples"] for part, scores in result["test"].items()} == {
+                part: int(mask.sum()) for part, mask in parts.items() if mask.any()
+            }
+            assert len(ranks) == len(home.graph.test)
+
+
+def test_all_arms_spend_the_same(together: Ran) -> None:
+    for arm in TOGETHER:
+        for name in OWNERS:
+            assert together.notes.of("work", arm=arm, owner=name)[-1]["epoch"] == together.total
+            assert (together.results[arm][name]["epochs"], together.results[arm][name]["tests"]) == (together.total, 5)
+
+
+def test_the_lone_owner_says_nothing_and_the_federated_hear_from_all(together: Ran) -> None:
+    for name in OWNERS:
+        peers = set(OWNERS) - {name}
+        alone, federated = together.results["control"][name], together.results["federated"][name]
+        assert (alone["sent"], alone["handshakes"], alone["rounds"]) == ({}, {}, 0)
+        assert set(federated["sent"]) == set(federated["handshakes"]) == peers
+        assert federated["rounds"] == 9  # total 20 epochs, the first 2 before there is anything to exchange
+        assert set(together.results["fede"][name]["sent"]) == {"server"}
+
+
+def test_mixed_up_rows_are_another_run(together: Ran) -> None:
+    for name in OWNERS:
+        models = {together.model(arm, name) for arm in TOGETHER}
+        assert len(models) == len(TOGETHER)
+
+
+def test_the_best_score_never_falls(together: Ran) -> None:
+    for arm in TOGETHER:
+        for name in OWNERS:
+            tests = [n for n in together.notes.of("work", arm=arm, owner=name) if n["score"] is not None]
+            best = [max(n["score"] for n in tests[: i + 1]) for i in range(5)]
+            assert [n["best"] for n in tests] == best
+            assert best[-1] == together.results[arm][name]["best_score"]
+            assert [n["improved"] for n in tests] == [i == 0 or best[i] > best[i - 1] for i in range(5)]
+
+
+def test_owners_that_start_alone_begin_where_the_lone_one_ended(engine: str, tmp_path: Path) -> None:
+    arms = ["independent", "control", "federated"]
+    got = ran(tmp_path, engine, arms, tiny_federation(OWNERS[:2]), start="alone")
+    for name in OWNERS[:2]:
+        first = got.results["independent"][name]
+        assert [n["initial"] for n in got.notes.of("work", arm="independent", owner=name)] == [True]
+        for arm in ("control", "federated"):
+            then = got.results[arm][name]
+            work = got.notes.of("work", arm=arm, owner=name)
+            assert (work[0]["initial"], work[0]["epoch"], work[-1]["epoch"]) == (False, 6, got.total)
+            assert min(n["best"] for n in work) >= first["best_score"]
+            assert (then["tests"], then["epochs"]) == (first["tests"] + 4, got.total)
+
+
+def test_a_game_without_noise_for_those_who_share_enough(engine: str, tmp_path: Path) -> None:
+    """Pairs with fewer rows than teachers have no game; without noise there is no ε, and no Infinity in JSON."""
+    made = tiny_federation()
+    shared = made.members["ant"].graph.entities[int(made.pairs["ant", "cat"][0].entities[0])]
+    federation = replace(made, links={**made.links, ("ant", "cat"): Links(((shared, shared),))})
+    got = ran(tmp_path, engine, ["federated"], federation, translate="ppat", exchanges=2, ppat={"lam": 0.0})
+    hosted = {name: set(result["handshakes"]) for name, result in got.results["federated"].items()}
+    assert hosted == {"ant": {"bee"}, "bee": {"ant", "cat"}, "cat": {"bee"}}
+    for result in got.results["federated"].values():
+        assert (result["epochs"], result["tests"]) == (got.total, 2)
+        assert set(result["price"]) == {"queries"}
+        assert result["seconds"]["translate"] > 0
+    assert got.notes.of("refused") == got.notes.of("given up") == []
+    summed = got.simulation.run()
+    assert summed is not None
+    for file in got.simulation.folder.rglob("*.json"):
+        json.loads(file.read_text(), parse_constant=pytest.fail)
+
+
+def test_different_models_neighbours_and_a_grudge(engine: str, tmp_path: Path) -> None:
+    """Owners whose models differ; one pair that does not speak; neighbours where the models allow them."""
+    owners = ("ant", "bee", "cat", "dog")
+    own = {"bee": {"model": "TransR", "dim": 12}}
+    federation = tiny_federation(owners, own, refuses=("cat", "ant"))
+    got = ran(tmp_path, engine, ["federated"], federation, neighbours=True, exchanges=2)
+    hosted = {name: set(got.results["federated"][name]["handshakes"]) for name in owners}
+    assert hosted == {"ant": {"bee", "dog"}, "bee": {"ant", "cat", "dog"}, "cat": {"bee", "dog"}, "dog": {*owners[:3]}}
+    assert set(got.results["federated"]["cat"]["sent"]) == {"bee", "dog"}
+    for home in got.homes:
+        tables, settings = load_model(home.arm_folder("federated") / "model.safetensors")
+        assert settings.model == ("TransR" if home.name == "bee" else "TransE")
+        assert tables.entities == len(home.graph.entities)  # neighbours are guests
+        assert got.notes.of("work", owner=home.name)[-1]["epoch"] == got.total
+
+
+def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None:
+    made = Simulation.create(tmp_path / "run", tiny_federation(), tiny_settings(exchanges=23), engine=engine)
+    arm, notes, last, finishing = made.arm("federated"), Notes(), {}, False
+
+    def enough(of: Notes, epochs: int) -> bool:
+        return any(n["epoch"] >= epochs for n in of.of("work"))
+
+    then = Notes()
+    with ENGINES[engine](made.homes, lambda *e, **f: (then if finishing else notes)(*e, **f)) as running:
+        for epochs in (14, 28):  # the same engine again, with a halted run's messages still in its pipes
+            assert running.run(arm, lambda epochs=epochs: enough(notes, epochs)) is False
+            now = {home.name: kept(home, "federated") for home in made.homes}
+            assert all(now[name]["activity"]["epochs"] > last[name]["activity"]["epochs"] for name in last)
+            last = now
+        assert all(home.result("federated") is None for home in made.homes)
+        finishing = True
+        assert running.run(arm) is True
+    assert then.of("refused") == notes.of("refused") == []
+    for home in made.homes:
+        result, again = home.result(arm.name), then.of("work", owner=home.name)
+        assert result is not None
+        before = last[home.name]["activity"]
+        # No epoch is done twice, and a slice that was left half-way ends where it would have.
+        assert again[0]["epoch"] == min(before["epochs"] // 2 * 2 + 2, made.settings.total_epochs)
+        assert result["epochs"] == again[-1]["epoch"] == made.settings.total_epochs
+        assert result["best_score"] >= before["best_score"]
+
+
+def test_a_long_first_training_is_left_within_an_epoch_or_two(engine: str, tmp_path: Path) -> None:
+    settings = tiny_settings(start="alone", initial_epochs=100_000, exchanges=0, train={"batch": 8})
+    made = Simulation.create(tmp_path / "run", tiny_federation(OWNERS[:2]), settings, engine=engine)
+    arm, notes = made.arm("independent"), Notes()
+    with ENGINES[engine](made.homes, notes) as running:
+        assert running.run(arm, lambda: any(n["epoch"] >= 3 for n in notes.of("progress"))) is False
+    assert notes.of("work") == []
+    then = {home.name: kept(home, "independent")["trainer"]["epoch"] for home in made.homes}
+    for name, epoch in then.items():
+        told = [n["epoch"] for n in notes.of("progress", owner=name)]
+        assert max(told, default=0) <= epoch < settings.initial_epochs
+    assert max(then.values()) >= 3
+    if engine == "in-process":
+        assert max(then.values()) == 3
+    for home in made.homes:  # nothing is lost: it goes on from there
+        owner, trained = home.owner(arm)
+        assert (owner.trainer.epoch, trained) == (then[home.name], False)
+
+
+def test_what_is_finished_is_not_run_again(together: Ran) -> None:
+    simulation = together.simulation
+    trace = Trace(simulation.folder / "trace.jsonl")
+    before = {arm: together.model(arm, "ant") for arm in TOGETHER}
+    result = simulation.run()
+    assert result is not None
+    assert trace.read() == []  # not even an engine was started
+    assert {arm: together.model(arm, "ant") for arm in TOGETHER} == before
+    assert result["owners"]["bee"]["arms"]["federated"] == together.results["federated"]["bee"]
+
+
+def test_a_private_track_may_be_left_and_begins_again(engine: str, tmp_path: Path) -> None:
+    settings = tiny_settings(exchanges=2, private={"epochs": 400, "pull": [0.5]})
+    made = Simulation.create(tmp_path / "run", tiny_federation().keeping(0.3, 1), settings, baselines=(), engine=engine)
+    arm, notes = made.arm("federated"), Notes()
+
+    def far() -> bool:
+        return any(n["epoch"] > made.settings.total_epochs + 5 for n in notes.of("progress"))
+
+    with ENGINES[engine](made.homes, notes) as running:
+        assert running.run(arm, far) is False
+        assert not all(home.result("federated") for home in made.homes)
+        assert running.run(arm) is True
+    for home in made.homes:
+        result = home.result("federated")
+        assert result is not None
+        assert result["epochs"] == made.settings.total_epochs  # the shared track's
+        assert result["private"]["score"] >= result["private"]["shared"]
+        assert result["seconds"]["private"] > 0
+        tables, _ = load_model(home.arm_folder("federated") / "model.safetensors")
+        assert tables.entities == len(home.graph.entities) >= len(home.shared.entities)
