@@ -92,13 +92,13 @@ class Consortium:
         )
         site.install(kit.read_bytes(), "kit", folder, now, lambda _: None)
 
-    def write(self, name: str, **values: Any) -> None:
+    def write(self, owner: str, **values: Any) -> None:
         """node.toml."""
         plain = {
-            "name": name, "graph": "graph", "state": "state", "listen": self.addresses.get(name, ""),
+            "name": owner, "graph": "graph", "state": "state", "listen": self.addresses.get(owner, ""),
             "settings": "federation.toml", "peers": "peers.toml", "metrics": "",
         }  # fmt: skip
-        self.config(name).write_text(toml({**plain, **values}))
+        self.config(owner).write_text(toml({**plain, **values}))
 
     def write_peers(self, name: str, peers: Mapping[str, Mapping[str, Any]]) -> None:
         """peers.toml: equal labels are the same thing, unless a table says otherwise."""

@@ -31,6 +31,7 @@ from fkge.errors import NodeError
 from fkge.federation import FederationSettings
 from fkge.federation.codec import decode
 from fkge.federation.owner import OWNER_FILE
+from fkge.graph import Graph
 from fkge.node import auditlog
 from fkge.privacy import Head, Ledger, describe, price
 
@@ -106,9 +107,15 @@ class Life:
 
 
 class Lives(Consortium):
-    """A consortium whose nodes are born quickly, and die."""
+    """A consortium whose nodes are born quickly, and die, and are not missed for long."""
 
     hosts: Mapping[str, Host] = {}
+
+    def __init__(
+        self, folder: Path, graphs: Mapping[str, Graph], settings: FederationSettings,
+        addresses: Mapping[str, str] | None = None, **node: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(folder, graphs, settings, addresses, {"grace": 2.0, **node})
 
     def start(self, name: str, *options: str, crash: str | None = None, **more: Any) -> None:
         """Start a node; it dies at `crash`, a point of `tests.network.crashing`."""

@@ -65,7 +65,7 @@ def test_eleven_nodes_reach_what_the_simulation_reaches_and_show_nothing_of_it(l
 
 def say_plainly(lab: Lab) -> None:
     """What is not hidden is found: so a search that finds nothing means something."""
-    one, other = lab.host("plain-a"), lab.host("plain-b")
+    one, other = lab.host("loud1"), lab.host("loud2")
     with other.listener() as listening, one.socket() as speaking:
         speaking.connect((other.address, listening.getsockname()[1]))
         heard, _ = listening.accept()

@@ -31,8 +31,10 @@ def node(
     """Be a peer: federate with others over mutual TLS, until stopped."""
     from fkge.errors import need
 
-    need("grpc", "node", "fkge node")
     need("cryptography", "node", "fkge node")
+    from fkge.node.transport import library
+
+    library()  # before anything else loads gRPC
     from fkge.node.node import run
     from fkge.node.settings import NodeConfig
 
@@ -50,8 +52,10 @@ def preflight(config: NodeFile = Path("node.toml"), as_json: AsJson = False) -> 
     from fkge.cli import exits
     from fkge.errors import need
 
-    need("grpc", "node", "fkge preflight")
     need("cryptography", "node", "fkge preflight")
+    from fkge.node.transport import library
+
+    library()  # before anything else loads gRPC
     from fkge.node.preflight import Found, check
 
     console, found = Console(highlight=False, soft_wrap=True), list[Found]()

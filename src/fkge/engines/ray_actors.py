@@ -159,8 +159,10 @@ class RayActors:
         self._where[name] = self._read(name, ref)
 
     def _dismiss(self, name: str) -> None:
-        with contextlib.suppress(RayError):
-            ray.kill(self._actors.pop(name))
+        actor = self._actors.pop(name, None)
+        if actor is not None:
+            with contextlib.suppress(RayError):
+                ray.kill(actor)
 
     # -- waiting -------------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class RayActors:
         try:
             reply = ray.get(ref)
         except RayActorError:
-            self._actors.pop(name, None)
+            self._dismiss(name)  # one that only cannot be reached must not hold its home
             where = self._where.get(name)
             who = f", {where['pid']} on {where['host']}," if where else ""
             raise SeatLost(name, f"the process of owner {name}{who} has died") from None

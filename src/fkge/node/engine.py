@@ -7,7 +7,6 @@ so nobody intersects anything; the rest is as in the field, but that all secrets
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import faulthandler
 import hashlib
 import json
@@ -77,7 +76,8 @@ class Nodes:
             self._start(name, arm, addresses)
         concluded, lost = set[str](), set[str]()
         while not concluded | lost >= set(self._homes) and not (stop is not None and stop()):
-            self._hear(_LOOK)
+            if self._hear(_LOOK):
+                continue
             concluded = {name for name, home in self._homes.items() if home.result(arm.name) is not None}
             for name, node in self._nodes.items():
                 if name not in concluded | lost and node.poll() is not None:
@@ -109,13 +109,14 @@ class Nodes:
             for line in said:
                 self._lines.put(line)
 
-    def _hear(self, seconds: float) -> None:
-        """Pass on what nodes have told; wait for it, but not longer than this."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                told = json.loads(self._lines.get(timeout=seconds))
-                self._note(told.pop("event"), **told)
-                seconds = 0.0
+    def _hear(self, seconds: float) -> bool:
+        """Pass on the next thing that nodes have told; False if there is none, and none comes within this time."""
+        try:
+            told = json.loads(self._lines.get(timeout=max(seconds, 1e-3)))
+        except queue.Empty:
+            return False
+        self._note(told.pop("event"), **told)
+        return True
 
     def _end(self) -> None:
         """Stop all nodes. What they still say is heard."""
@@ -131,7 +132,8 @@ class Nodes:
                 self._note("died", owner=name, why=f"the node of owner {name} did not stop within {_PATIENCE:g} s")
         for reader in self._readers:
             reader.join()
-        self._hear(0.0)
+        while self._hear(0.0):
+            pass
         self._nodes.clear()
         self._readers.clear()
 

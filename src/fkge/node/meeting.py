@@ -8,6 +8,7 @@ intersect anew, as often as the other's turnstile lets them.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ from fkge.node.settings import NodeConfig
 
 _PACT = 16
 _POINT = 33
+_PATIENCE = 900.0  # seconds: a large set takes its time
 
 
 async def align(
@@ -93,7 +95,11 @@ async def _name(peer: Peer, first: bool, say: Callable[[pb.Meeting, str], None])
 
 
 async def _hear(peer: Peer, what: str) -> pb.Meeting:
-    message = decode_meeting(await peer.meeting.get())
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            message = decode_meeting(await peer.meeting.get())
+    except TimeoutError:
+        raise Refused("stalled", f"said nothing for {_PATIENCE:g} seconds where {what} was due") from None
     if (came := message.WhichOneof("is")) != what:
         raise Refused("out_of_order", f"{came} came where {what} was due")
     return message

@@ -64,6 +64,10 @@ class Metrics:
         self._epsilon.set(math.nan)
         self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"], registry=registry)
 
+    def know(self, peer: str) -> None:
+        """One more peer."""
+        self._peers_known.add(peer)
+
     def sent(self, peer: str, kind: str, nbytes: int) -> None:
         """A message went out."""
         self._bytes.labels(self._peer(peer), self._word("kind", kind)).inc(nbytes)

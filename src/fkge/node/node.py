@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from fkge.align import OverlapError, Tokens, Turnstile
-from fkge.errors import IdentityError, NodeError, PeerError
+from fkge.errors import IdentityError, NodeError, PeerError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.owner import Owner, seed_of
 from fkge.federation.source import Member
@@ -42,7 +42,7 @@ from fkge.node.memory import Memory
 from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
 from fkge.node.score import Score
-from fkge.node.settings import NodeConfig, address
+from fkge.node.settings import NodeConfig, address, read_peers
 from fkge.node.settling import Settling, spoken
 from fkge.node.transport import Line
 from fkge.privacy import Unprotected, describe
@@ -92,6 +92,8 @@ class Node:
         self._grace: dict[str, asyncio.TimerHandle] = {}
         self._meetings: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._calls: dict[str, asyncio.Task[Any]] = {}
+        self._peers_seen = _stamp(self._peers_file)
         self._exchanges: dict[str, int] = {}
         self._error: BaseException | None = None
         self._state, self._since = "starting", time.time()
@@ -150,8 +152,7 @@ class Node:
             self._become("waiting")
             self._task(self._look(), "look")
             for peer in self._peers.values():
-                if self._door.calls(peer):
-                    self._task(self._door.call(peer), f"call {peer.name}")
+                self._call(peer)
             if self._memory.begun or not self._founding:
                 self._task(self._begin(), "begin")
             elif not self._founders:
@@ -187,7 +188,11 @@ class Node:
             self._error = error
         self.stop()
 
-    def _task(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def _call(self, peer: Peer) -> None:
+        if self._door.calls(peer):
+            self._calls[peer.name] = self._task(self._door.call(peer), f"call {peer.name}")
+
+    def _task(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
 
@@ -197,6 +202,7 @@ class Node:
                 self.failed(error)
 
         task.add_done_callback(done)
+        return task
 
     @property
     def _founding(self) -> bool:
@@ -460,14 +466,13 @@ class Node:
         self._memory.keep()
         runner = Runner(
             self._home, self._arm, self._post, self._left, self._note, self.failed,
-            refuses=[name for name, peer in self._peers.items() if not peer.settings.ask],
-            caps={n: p.settings.epsilon for n, p in self._peers.items() if p.settings.epsilon is not None},
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62), tape=self._tape, score=self._score,
         )  # fmt: skip
         if self._paused:
             runner.pause()
         self._runner = runner
+        self._apply_limits()
         await runner.begin(self._present)
         self._become("done" if runner.concluded else "training")
         for peer in self._peers.values():
@@ -582,11 +587,53 @@ class Node:
                         peer.hang_up(Refused("replaced", "this node has a new certificate; call again"))
             except IdentityError as error:
                 self._log.warning("certificate", reason=error.reason)
+            self._reread_peers()
             self._door.look_round()
             states: dict[str, int] = {}
             for peer in self._peers.values():
                 states[peer.state] = states.get(peer.state, 0) + 1
             self._metrics.peers(states)
+
+    @property
+    def _peers_file(self) -> Path:
+        return self.config.folder / self.config.node.peers
+
+    def _reread_peers(self) -> None:
+        """The owner has changed its mind about who may have what: so does the node, while it runs."""
+        stamp = _stamp(self._peers_file)
+        if stamp == self._peers_seen:
+            return
+        self._peers_seen = stamp
+        try:
+            now = read_peers(self._peers_file, self.name)
+        except SettingsError as error:
+            self._log.error("peers", reason="settings")
+            self._audit.note("peers", changed=False, sentence=str(error))
+            return
+        before = self.config.peers
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) == now.get(name):
+                continue
+            if (old := self._peers.pop(name, None)) is not None:
+                old.hang_up(Refused("leaving" if name in now else "stranger", "its owner has changed what it may have"))
+                if (calling := self._calls.pop(name, None)) is not None:
+                    calling.cancel()
+                self._forget(old)
+            if name in now:
+                self._peers[name] = peer = Peer(name, now[name], self)
+                self._log.know(name)
+                self._metrics.know(name)
+                self._call(peer)
+            self._audit.note("peers", peer=name, changed=True, named=name in now)
+        self.config.peers = now
+        self._apply_limits()
+
+    def _apply_limits(self) -> None:
+        """Who may not ask, and what votes for whom may cost."""
+        if self._runner is not None:
+            refuses = [name for name, peer in self._peers.items() if not peer.settings.ask]
+            caps = {n: p.settings.epsilon for n, p in self._peers.items() if p.settings.epsilon is not None}
+            self._runner.limit(refuses, caps)
 
     def _become(self, state: str) -> None:
         if state != self._state and not (self._state == "done" and state in ("exchanging", "resting")):
@@ -675,6 +722,15 @@ def _spent(owner: Owner) -> list[control.Spent]:
          "delta": b["delta"]}
         for b in budgets
     ]  # fmt: skip
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """By which one sees that a file has changed."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
 
 
 @contextlib.contextmanager

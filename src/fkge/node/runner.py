@@ -19,7 +19,7 @@ from typing import Any
 from fkge.engines.station import Left, Note, Station
 from fkge.engines.tape import Tape
 from fkge.errors import BudgetError
-from fkge.federation import Acquaintance, Arm, Home, Owner, Protocol
+from fkge.federation import Acquaintance, Arm, Home, Manners, Owner, Protocol
 from fkge.federation.owner import Outcome
 from fkge.federation.protocol import Joined, Lost, Wake
 from fkge.node.score import Score
@@ -37,8 +37,6 @@ class Runner:
         post: says something to a peer; left: is told just before.
         note: is told of everything that happens, from the loop or from the thread.
         failed: is told of what nobody thought of; the node ends by it.
-        refuses: peers that may not ask.
-        caps: by peer, ε that votes for it may cost.
         late: it comes to a federation that has begun.
         secret: of rotations and of a game's noise; from the seed, for rehearsals, if None.
         tape: a file to record all that is heard and said.
@@ -54,8 +52,6 @@ class Runner:
         note: Note,
         failed: Callable[[BaseException], None],
         *,
-        refuses: Collection[str] = (),
-        caps: Mapping[str, float] | None = None,
         late: bool = False,
         secret: int | None = None,
         tape: Path | None = None,
@@ -67,7 +63,8 @@ class Runner:
         """What comes has to wait: the owner's vectors are being moved."""
         self.concluded = False
         self._post, self._left, self._note, self._failed = post, left, note, failed
-        self._refuses, self._caps, self._late, self._secret = frozenset(refuses), dict(caps or {}), late, secret
+        self._refuses, self._caps = frozenset[str](), dict[str, float]()
+        self._late, self._secret = late, secret
         self._tape = tape
         self._taping: Tape | None = None
         self._score = score
@@ -87,12 +84,13 @@ class Runner:
         """Take up the owner's work, with those peers that are `present` once it can."""
         owner, trained = await self._in_thread(self._make_owner)
         self.concluded = self.home.result(self.arm.name) is not None
-        manners = self.home.manners(self.arm)
-        manners = replace(manners, refuses=manners.refuses | self._refuses)
         self._taping = None if self._tape is None else Tape(self._tape)
-        station = Station(owner, Protocol(owner.peers, manners), self._post, self._note, self._taping, self._left)
+        station = Station(
+            owner, Protocol(owner.peers, self._manners()), self._post, self._note, self._taping, self._left
+        )
         self.station = station
-        owner.gate.keep, owner.gate.caps = self.save, self._caps
+        owner.gate.keep = self.save
+        self.limit(self._refuses, self._caps)
         here = present()
         for name in owner.peers:
             if name not in here:
@@ -135,6 +133,17 @@ class Runner:
         return not self._going_on.is_set()
 
     # -- peers ---------------------------------------------------------------------------------------
+
+    def limit(self, refuses: Collection[str], caps: Mapping[str, float]) -> None:
+        """From now on: peers that may not ask, and by peer the ε that votes for it may cost."""
+        self._refuses, self._caps = frozenset(refuses), dict(caps)
+        if self.station is not None:
+            self.station.protocol.manners = self._manners()
+            self.station.owner.gate.caps = self._caps
+
+    def _manners(self) -> Manners:
+        manners = self.home.manners(self.arm)
+        return replace(manners, refuses=manners.refuses | self._refuses)
 
     def join(self, name: str, known: Acquaintance) -> bool:
         """Deal with a peer from now on; False if there is too little to exchange."""

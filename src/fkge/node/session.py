@@ -28,6 +28,27 @@ class _Kept:
     more: bool
 
 
+_PART, _BODY = (bytes([number << 3 | 2]) for number in (pb.Frame.PART_FIELD_NUMBER, pb.Part.BODY_FIELD_NUMBER))
+"""Tags of fields that hold a length and so many bytes."""
+
+
+def _part(step: int, heard: int, channel: int, more: bool, body: memoryview) -> bytes:
+    """A frame with a part of a message, as protobuf writes it, but for copying the body once instead of three times."""
+    head = pb.Part(step=step, heard=heard, channel=channel, more=more).SerializeToString()
+    if body:
+        head += _BODY + _varint(len(body))
+    return b"".join((_PART, _varint(len(head) + len(body)), head, body))
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 class Session:
     """One side of a session.
 
@@ -76,11 +97,7 @@ class Session:
             kept = self._kept[self._written - acknowledged]
             self._written += 1
             self._told = self.heard
-            frame = pb.Frame()
-            part = frame.part
-            part.step, part.heard, part.channel, part.more = self._written, self.heard, kept.channel, kept.more
-            part.body = bytes(kept.body)
-            return bytes(frame.SerializeToString())
+            return _part(self._written, self.heard, kept.channel, kept.more, kept.body)
         if self.heard - self._told >= HEARD_EVERY:
             return self.confirm()
         return None

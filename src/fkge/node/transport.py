@@ -48,7 +48,7 @@ _ALERTS = (
 )
 
 
-def library() -> Any:
+def library(what: str = "a node") -> Any:
     """gRPC, told before it is loaded to speak TLS 1.3 alone; it does not ask again.
 
     Raises:
@@ -62,7 +62,7 @@ def library() -> Any:
             "gRPC was loaded before the node was, and would take TLS 1.2 too. Start the node in a process of its own "
             f"(fkge node), or with {_SUITES}={_NONE_FITS} in its environment."
         )
-    need("grpc", "node", "a node")
+    need("grpc", "node", what)
     import grpc.aio
 
     return grpc

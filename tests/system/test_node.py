@@ -1,0 +1,190 @@
+"""Nodes as processes on this machine: the simulation's results, and what an operator is told before and meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import OWNERS, tiny_federation, tiny_settings
+from tests.consortium import Consortium
+
+from fkge.cli import exits
+from fkge.embed import load_model
+from fkge.engines import InProcess
+from fkge.node.auditlog import entries, verify
+from fkge.node.preflight import Found, preflight
+from fkge.simulations import Simulation
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"translate": "ppat+refine", "exchanges": 2, "ppat": {"lam": 0.0}}], ids=["frame", "game"]
+)
+def test_nodes_that_follow_a_simulations_score_end_in_its_bits(how: dict[str, Any], tmp_path: Path) -> None:
+    settings, graphs = tiny_settings(**how), tiny_federation().graphs
+    with Consortium(tmp_path, graphs, settings, node={"rehearsal": True}) as nodes:
+        made = Simulation.create(tmp_path / "run", nodes.federation(), settings, engine="in-process", baselines=())
+        with InProcess(made.homes, lambda *_, **__: None, tapes=tmp_path / "tapes") as engine:
+            assert engine.run(made.arm("federated")) is True
+        for name in nodes.names:
+            nodes.start(name, "--score", str(tmp_path / "tapes" / f"{name}.tape"))
+        nodes.await_results(seconds=240)
+        for name in nodes.names:
+            model = Path("arms", "federated", name, "model.safetensors")
+            assert (nodes.state(name) / model).read_bytes() == (made.folder / model).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]:
+    """Three nodes that have finished and stay; the first shows metrics."""
+    with Consortium(tmp_path_factory.mktemp("nodes"), tiny_federation().graphs, tiny_settings()) as nodes:
+        for name in nodes.names:
+            nodes.start(name)
+        nodes.await_results(seconds=240)
+        nodes.wait_for(lambda: all(nodes.status(name)["state"] == "done" for name in nodes.names))
+        yield nodes
+
+
+def fkge(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "fkge", *words], capture_output=True, text=True)
+
+
+def test_nodes_train_together_and_stay(running: Consortium) -> None:
+    for name in OWNERS:
+        status, result = running.status(name), json.loads(running.result(name).read_text())
+        assert (status["epoch"], status["epochs"], status["life"]) == (20, 20, 1)
+        assert {peer["name"]: peer["state"] for peer in status["peers"]} == dict.fromkeys(
+            set(OWNERS) - {name}, "joined"
+        )
+        assert all(peer["shared"] == 24 and peer["exchanges"] > 0 for peer in status["peers"])
+        assert set(result["handshakes"]) == set(OWNERS) - {name}
+        tables, _ = load_model(running.result(name).parent / "model.safetensors")
+        assert tables.entities == 40
+
+
+def test_everything_that_left_is_written_down_and_nothing_else(running: Consortium) -> None:
+    """What one node says to have sent is what the other's stream brought, kind by kind."""
+    for name in OWNERS:
+        assert verify(running.state(name) / "audit").entries == running.status(name)["audit"]["entries"]
+        left = [entry for entry in entries(running.state(name) / "audit") if entry["event"] == "left"]
+        kinds = {entry["what"]: entry["protection"] for entry in left}
+        assert kinds["Offer"] == "none: rows of the shared track"
+        assert kinds["Intersect"] == "private set intersection"
+        assert kinds["Request"] == kinds["Thanks"] == "public"
+        result = json.loads(running.result(name).read_text())
+        for peer, nbytes in result["sent"].items():
+            told = sum(
+                e["bytes"] for e in left if e["to"] == peer and e["what"] not in ("Keys", "Intersect", "Pact", "Tokens")
+            )
+            assert told >= nbytes  # what it served after it had concluded is not in the result
+        text = (running.state(name) / "node.log").read_text() + json.dumps(left)
+        assert "place" not in text  # labels are place00, place01 …
+
+
+def test_a_node_can_be_asked_and_stopped_and_goes_on(running: Consortium) -> None:
+    config = str(running.config("ant"))
+    shown = fkge("status", "--config", config)
+    assert (shown.returncode, "joined" in shown.stdout, "20" in shown.stdout) == (0, True, True)
+    second = fkge("node", "--config", config)
+    assert (second.returncode, "another process is this node" in second.stderr) == (exits.NODE, True)
+    assert fkge("stop", "--config", config).returncode == 0
+    assert running.processes.pop("ant").wait(30) == 0
+    assert fkge("status", "--config", config).returncode == exits.NODE
+    running.wait_for(lambda: peer(running, "bee", "ant")["state"] == "away")
+    running.start("ant")
+    running.wait_for(lambda: peer(running, "bee", "ant")["state"] == "joined")
+    assert running.status("ant")["life"] == 2
+    log = fkge("log", "--config", config, "-n", "500")
+    assert "node stopped" in log.stdout
+
+
+def peer(nodes: Consortium, of: str, name: str) -> dict[str, Any]:
+    return next(p for p in nodes.status(of)["peers"] if p["name"] == name)
+
+
+# -- before it starts --------------------------------------------------------------------------------
+
+
+def looked(path: Path) -> dict[str, Found]:
+    return {found.what: found for found in preflight(path)}
+
+
+def test_preflight_finds_all_well_and_greets_peers_that_run(running: Consortium) -> None:
+    found = looked(running.config("bee"))
+    assert {what for what, look in found.items() if look.verdict == "bad"} == {"port"}  # this node itself runs there
+    assert "is the node running already" in found["port"].sentence.lower()
+    assert found["peer cat"].verdict == "good"
+    assert "fkge 0" in found["peer cat"].sentence
+    assert found["certificate"].verdict == "good"
+    before = running.status("cat")
+    assert peer(running, "cat", "bee")["state"] == "joined"  # it was greeted, and nothing else
+    assert before["life"] == running.status("cat")["life"]
+
+
+def test_preflight_as_a_command(running: Consortium, tmp_path: Path) -> None:
+    told = fkge("preflight", "--config", str(running.config("cat")), "--json")
+    assert (told.returncode, json.loads(told.stdout)["good"]) == (exits.NODE, False)
+    assert "✗ port" in fkge("preflight", "--config", str(running.config("cat"))).stdout
+    missing = fkge("preflight", "--config", str(tmp_path / "none.toml"))
+    assert (missing.returncode, "no such file" in missing.stdout) == (exits.NODE, True)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Consortium:
+    return Consortium(tmp_path, tiny_federation(OWNERS[:2]).graphs, tiny_settings())
+
+
+def test_preflight_of_a_sound_site_whose_peers_are_not_there_yet(site: Consortium) -> None:
+    found = looked(site.config("ant"))
+    verdicts = {what: look.verdict for what, look in found.items()}
+    assert verdicts == {
+        "configuration": "good", "certificate": "good", "clock": "good", "graph": "good", "state": "good",
+        "disk": "good", "device": "good", "privacy": "mind", "port": "good", "peer bee": "mind",
+    }  # fmt: skip
+
+
+def test_preflight_says_what_is_wrong(site: Consortium) -> None:
+    folder = site.site("ant")
+    site.write("ant", name="bee")
+    assert "it is ant's" in looked(site.config("ant"))["certificate"].sentence
+    site.write("ant", graph="elsewhere")
+    assert looked(site.config("ant"))["graph"].verdict == "bad"
+    site.write("ant", listne="x")
+    assert "did you mean listen" in looked(site.config("ant"))["configuration"].sentence
+    site.write("ant", rehearsal=True)
+    assert looked(site.config("ant"))["rehearsal"].verdict == "mind"
+    (folder / "federation.toml").write_text('[train]\ndevice = "cuda"\n')
+    assert "no GPU" in looked(site.config("ant"))["device"].sentence
+    (folder / "federation.toml").write_text('decide = "strict"\n')
+    assert "as a simulation does" in looked(site.config("ant"))["configuration"].sentence
+    (folder / "federation.toml").write_text("")
+    later = time.time() + 7200
+    os.utime(folder / "consortium.json", (later, later))
+    assert looked(site.config("ant"))["clock"].verdict == "bad"
+
+
+def test_preflight_tells_a_port_that_is_no_nodes(site: Consortium) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        site.addresses["bee"] = f"127.0.0.1:{other.getsockname()[1]}"
+        site.write_peers("ant", {"bee": {}})
+        look = looked(site.config("ant"))["peer bee"]
+    assert look.verdict == "bad"
+    assert "not as a node does" in look.sentence
+
+
+def test_preflight_tells_what_a_running_peer_would_refuse(running: Consortium) -> None:
+    text = (running.site("bee") / "federation.toml").read_text()
+    (running.site("bee") / "federation.toml").write_text(text.replace('share = "both"', 'share = "entities"'))
+    try:
+        look = looked(running.config("bee"))["peer cat"]
+    finally:
+        (running.site("bee") / "federation.toml").write_text(text)
+    assert look.verdict == "bad"
+    assert "it refuses (terms): share is both here and entities at bee" in look.sentence
