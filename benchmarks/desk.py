@@ -1,7 +1,7 @@
 """A node that answers at once, and light peers that call it: what the transport costs, without any training.
 
-The node is a whole one, with its certificates, greetings, sessions, logs and limits; only its owner is missing, so every
-step of an exchange is answered with as many numbers as came. A caller is a peer without a graph: it has its own
+The node is a whole one, with its certificates, greetings, sessions, logs and limits; only its owner is missing, so
+every step of an exchange is answered with as many numbers as came. A caller is a peer without a graph: it has its own
 certificate and its own session, and greets as a node does.
 """
 
@@ -41,7 +41,7 @@ _BACKLOG = 2 * LIMIT
 
 def found(folder: Path, callers: Sequence[str]) -> None:
     """A consortium of the desk and its callers: a key, a certificate and a folder for each."""
-    provision(Consortium("desk", {name: Member() for name in (DESK, *callers)}), folder, datetime.now(UTC))
+    provision(Consortium("desk", {name: Member.build({}) for name in (DESK, *callers)}), folder, datetime.now(UTC))
     graph = folder / "graph"
     graph.mkdir()
     for split in ("train", "valid", "test"):
@@ -61,10 +61,10 @@ class Desk(Node):
     def __init__(self, folder: Path, callers: Sequence[str], **peer: Any) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = port = int(free.getsockname()[1])
-        settings = NodeSettings(
-            name=DESK, graph=str(folder / "graph"), identity=str(site(folder, DESK)), state=str(folder / "state"),
-            listen=f"127.0.0.1:{port}", metrics="",
-        )  # fmt: skip
+        settings = NodeSettings.build({
+            "name": DESK, "graph": "graph", "identity": str(site(folder, DESK)), "state": "state",
+            "listen": f"127.0.0.1:{port}", "metrics": "",
+        })  # fmt: skip
         peers = {name: PeerSettings.build(peer) for name in callers}
         super().__init__(NodeConfig(folder, settings, _SETTINGS, peers))
         self.open = asyncio.Event()
@@ -125,6 +125,11 @@ class Caller:
         while (frame := session.following()) is not None:
             await self._line.write(frame)
 
+    async def hang_up(self) -> None:
+        """Break off a stream that nobody reads."""
+        assert self._line is not None
+        await self._line.close()
+
     async def _greet(self) -> bool:
         peer = self.peer
         self._line = line = await self._transport.call(self._address, DESK)
@@ -156,9 +161,8 @@ class Caller:
 
     async def cut(self) -> Refused | None:
         """Break the stream off, as a network does; why it ended, if it was not just that."""
-        assert self._line is not None
+        await self.hang_up()
         assert self._carrying is not None
-        await self._line.close()
         return await self._carrying
 
     async def ask(self, message: Any) -> Any:

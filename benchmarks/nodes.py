@@ -1,9 +1,9 @@
 """``python -m benchmarks.nodes``: what passes between nodes, beside the same bytes over gRPC alone.
 
 Two processes of this machine: a node that answers at once and, within the same process, two bare echoes (gRPC streams
-of raw bytes, one without TLS, one with the same certificates); and callers of all three. A node's step goes all the way:
-codec, session, frame, stream, and back. Arms take turns in short rounds, so that whatever else the machine does is the
-same to all; ratios are taken within a round, and the median over rounds is printed.
+of raw bytes, one without TLS, one with the same certificates); and callers of all three. A node's step goes all the
+way: codec, session, frame, stream, and back. Arms take turns in short rounds, so that whatever else the machine does is
+the same to all; ratios are taken within a round, and the median over rounds is printed.
 
 - ``steps``: round trip of a step of 32 × 100 numbers.
 - ``many``: a hundred peers at once, each with its own certificate and session.
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,8 @@ async def _callers(served: Served) -> list[Caller]:
     return callers
 
 
-def _body(message: Any) -> bytes:
+def body(message: Any) -> bytes:
+    """A message of an exchange, as the codec writes it."""
     return encode(Gate(Desk.settings).release(message, DESK, 1), 1)
 
 
@@ -207,15 +208,15 @@ async def steps(report: Report, quick: bool) -> None:
     """Round trips of a step."""
     rounds, count = (3, 20) if quick else (200, 30)
     vectors = torch.randn(ROWS, WIDTH)
-    body = _body(Samples(1, vectors))
+    data = body(Samples(1, vectors))
     with serving(_names(1)) as served:
         (caller,) = await _callers(served)
         channels = {kind: _channel(served, kind) for kind in ("plain", "secure")}
 
         def bare(stream: Any) -> _Step:
             async def step() -> None:
-                await stream.write(body)
-                assert len(await stream.read()) == len(body)
+                await stream.write(data)
+                assert len(await stream.read()) == len(data)
 
             return step
 
@@ -248,7 +249,7 @@ async def steps(report: Report, quick: bool) -> None:
         ])  # fmt: skip
     report.figures["steps"] = figures
     report.table(
-        f"Round trip of a step, {ROWS} × {WIDTH} numbers ({len(body):,} bytes) there and back",
+        f"Round trip of a step, {ROWS} × {WIDTH} numbers ({len(data):,} bytes) there and back",
         ["", "p50 µs", "p90 µs", "p50 / mTLS", "p90 / mTLS", "p50 / plain", "p90 / plain"],
         rows,
         f"{rounds} rounds of {count} steps for each; medians over rounds, of the percentiles and of their ratios.",
@@ -351,16 +352,16 @@ async def offer(report: Report, quick: bool) -> None:
     """Something long."""
     rounds, rows = (2, 2_500) if quick else (7, 250_000)
     vectors = torch.randn(rows, WIDTH)
-    body = memoryview(_body(Candidate(1, vectors)))
+    data = memoryview(body(Candidate(1, vectors)))
     with serving(_names(1)) as served:
         (caller,) = await _callers(served)
         channels = {kind: _channel(served, kind) for kind in ("plain", "secure")}
 
         def bare(stream: Any) -> _Step:
             async def send() -> None:
-                await stream.write(str(len(body)).encode())
-                for start in range(0, len(body), PART):
-                    await stream.write(bytes(body[start : start + PART]))
+                await stream.write(str(len(data)).encode())
+                for start in range(0, len(data), PART):
+                    await stream.write(bytes(data[start : start + PART]))
                 await stream.read()
 
             return send
@@ -385,7 +386,7 @@ async def offer(report: Report, quick: bool) -> None:
     figures, table = {}, []
     for name, title in (("plain", "gRPC alone"), ("secure", "gRPC alone, mTLS"), ("node", "node")):
         figure = {
-            "mb_per_s": len(body) / 1e6 / statistics.median(taken[name]),
+            "mb_per_s": len(data) / 1e6 / statistics.median(taken[name]),
             "to_secure": statistics.median(a / b for a, b in zip(taken[name], taken["secure"], strict=True)),
             "called_peak_mb": max(there for there, _ in peak[name]), "caller_peak_mb": max(h for _, h in peak[name]),
         }  # fmt: skip
@@ -396,7 +397,7 @@ async def offer(report: Report, quick: bool) -> None:
         ])  # fmt: skip
     report.figures["offer"] = figures
     report.table(
-        f"An offer of {len(body) / 1e6:,.0f} MB",
+        f"An offer of {len(data) / 1e6:,.0f} MB",
         ["", "MB/s", "time / mTLS", "caller, peak MB", "called, peak MB"],
         table,
         f"Median of {rounds}; the most memory beyond what each process held before. gRPC alone sends prepared bytes in "
@@ -415,7 +416,7 @@ async def beside(report: Report, quick: bool) -> None:
         await _times(lambda: caller.step(vectors), count)
         for _ in range(rounds):
             free = await _times(lambda: caller.step(vectors), count)
-            others = [_python("--deaf", str(served.folder), n, str(served.ports["node"])) for n in served.callers[1:]]
+            others = [deaf(served, name) for name in served.callers[1:]]
             for other in others:
                 assert other.stdout is not None
                 assert await asyncio.to_thread(other.stdout.readline) == "deaf\n"
@@ -438,15 +439,20 @@ async def beside(report: Report, quick: bool) -> None:
     )
 
 
+def deaf(served: Served, name: str) -> subprocess.Popen[str]:
+    """A process that asks, and never hears the answers; it says so when it has asked for 32 MB."""
+    return _python("--deaf", str(served.folder), name, str(served.ports["node"]))
+
+
 async def _deaf(folder: Path, name: str, port: int) -> None:
     """A peer that asks, and never hears the answers."""
     caller = Caller(folder, name, port)
-    await caller.deafen([_body(Samples(i + 1, torch.randn(2500, WIDTH))) for i in range(32)])
+    await caller.deafen([body(Samples(i + 1, torch.randn(2500, WIDTH))) for i in range(32)])
     print("deaf", flush=True)
     await asyncio.Event().wait()
 
 
-SECTIONS: dict[str, Callable[[Report, bool], Awaitable[None]]] = {
+SECTIONS: dict[str, Callable[[Report, bool], Coroutine[Any, Any, None]]] = {
     "steps": steps, "many": many, "flat": flat, "offer": offer, "beside": beside,
 }  # fmt: skip
 

@@ -73,6 +73,18 @@ class Consortium:
             self.write_peers(name, {other: dict(peer or {}) for other in self.names if other != name})
             (self.site(name) / "federation.toml").write_text(settings.to_toml())
 
+    def add(self, name: str, graph: Graph, **node: Any) -> None:
+        """One more owner, whom all others get to know; it is no founder."""
+        self.addresses[name] = f"127.0.0.1:{free_ports(1)[0]}"
+        write_graph(graph, self.site(name) / "graph")
+        self.enrol(name)
+        self.write(name, founder=False, **node)
+        (self.site(name) / "federation.toml").write_text(self.settings.to_toml())
+        self.write_peers(name, {other: {} for other in self.names})
+        for other in self.names:
+            self.write_peers(other, {n: {} for n in self.names if n != other} | {name: {"founder": False}})
+        self.names.append(name)
+
     def site(self, name: str) -> Path:
         return self.folder / "sites" / name
 

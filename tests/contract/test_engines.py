@@ -46,7 +46,10 @@ def ran(folder: Path, engine: str, arms: list[str], federation: Federation | Non
     return Ran(made, arms)
 
 
-@pytest.fixture(scope="module", params=list(ENGINES))
+LONG = ("nodes",)  # a process of its own for each owner and arm takes seconds to start
+
+
+@pytest.fixture(scope="module", params=[pytest.param(e, marks=[pytest.mark.long] * (e in LONG)) for e in ENGINES])
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with ray_here() if request.param == "ray" else nullcontext():
         yield str(request.param)
@@ -159,7 +162,8 @@ def test_different_models_neighbours_and_a_grudge(engine: str, tmp_path: Path) -
 
 
 def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None:
-    made = Simulation.create(tmp_path / "run", tiny_federation(), tiny_settings(exchanges=23), engine=engine)
+    exchanges = 300 if engine == "nodes" else 23  # a signal takes longer to arrive than some epochs do
+    made = Simulation.create(tmp_path / "run", tiny_federation(), tiny_settings(exchanges=exchanges), engine=engine)
     arm, notes, last, finishing = made.arm("federated"), Notes(), {}, False
 
     def enough(of: Notes, epochs: int) -> bool:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
-import subprocess
-import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +17,8 @@ import torch
 if find_spec("grpc") is None or find_spec("cryptography") is None:  # gRPC itself is loaded by the node alone
     pytest.skip("needs the extra fkge[node]", allow_module_level=True)
 from benchmarks.desk import Caller, Desk, found
-from benchmarks.nodes import serving
+from benchmarks.nodes import Served, body, deaf, serving
+
 from fkge.ppat import Samples
 
 SECONDS = 120.0
@@ -149,34 +147,34 @@ def test_a_leak_would_show() -> None:
     run(measured())
 
 
+@contextmanager
+def stopped(served: Served, name: str) -> Iterator[None]:
+    """A peer whose process is stopped, with 32 MB of answers on their way to it."""
+    other = deaf(served, name)
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "deaf\n"
+        other.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+
+
 def test_one_that_reads_nothing_and_one_that_is_stopped_hold_up_nobody() -> None:
     async def beside() -> None:
         with serving(names(3)) as served:
-            others = [
-                subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.nodes", "--deaf", str(served.folder), name, str(served.ports["node"])],
-                    stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-                )
-                for name in served.callers[1:]
-            ]  # fmt: skip
-            try:
-                for other in others:
-                    assert other.stdout is not None
-                    assert await asyncio.to_thread(other.stdout.readline) == "deaf\n"
-                others[1].send_signal(signal.SIGSTOP)
-                caller = Caller(served.folder, served.callers[0], served.ports["node"])
-                await caller.call()
+            caller, deaf = (Caller(served.folder, name, served.ports["node"]) for name in served.callers[:2])
+            await caller.call()
+            await deaf.deafen([body(Samples(i + 1, torch.zeros(2500, 100))) for i in range(32)])
+            with stopped(served, served.callers[2]):
                 for _ in range(200):
                     await caller.step(VECTORS)
                 assert caller.steps == 200
                 assert lost(served.folder) == 0, "they are slow, not gone"
-                await caller.cut()
-            finally:
-                for other in others:
-                    other.kill()
-                    other.wait()
-                    assert other.stdout is not None
-                    other.stdout.close()
+            await caller.cut()
+            await deaf.hang_up()
 
     run(beside())
 

@@ -109,6 +109,22 @@ def peer(nodes: Consortium, of: str, name: str) -> dict[str, Any]:
     return next(p for p in nodes.status(of)["peers"] if p["name"] == name)
 
 
+def test_an_owner_nobody_knew_joins_and_leaves_while_the_others_run(running: Consortium) -> None:
+    lives = {name: running.status(name)["life"] for name in OWNERS}
+    running.add("dog", tiny_federation((*OWNERS, "dog")).graphs["dog"])
+    running.start("dog")
+    running.await_results("dog", seconds=240)
+    result = json.loads(running.result("dog").read_text())
+    assert (set(result["handshakes"]), result["epochs"]) == (set(OWNERS), 20)
+    assert {p["name"]: p["state"] for p in running.status("dog")["peers"]} == dict.fromkeys(OWNERS, "joined")
+    for name in OWNERS:
+        assert peer(running, name, "dog")["shared"] == 24
+        running.write_peers(name, {other: {} for other in OWNERS if other != name})
+    running.wait_for(lambda: {p["state"] for p in running.status("dog")["peers"]} <= {"refused", "away"})
+    assert {name: running.status(name)["life"] for name in OWNERS} == lives  # nobody was started again
+    running.names.remove("dog")
+
+
 # -- before it starts --------------------------------------------------------------------------------
 
 

@@ -144,11 +144,11 @@ PAGES: dict[int, Page] = {
         ("Go on from the newest checkpoint.", "Start a new run; the ledger keeps counting."),
     ),
     LEDGER: Page(
-        "a privacy ledger cannot be trusted",
+        "a privacy ledger, or a node's audit log, cannot be trusted",
         "It is missing, of another owner, altered, or an older copy was put in its place. An owner without a sound "
         "ledger releases nothing.",
         ("a file that was edited, restored from a backup, or copied without the files beside it",),
-        ("Put the newest ledger back, with the files beside it.", "fkge ledger verify FILE checks it."),
+        ("Put the newest ledger back, with the files beside it.", "fkge ledger verify FILE checks it, fkge audit-log verify an audit log."),
     ),
     BROKEN: Page(
         "an audit broke a claim",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from fkge.engines.central import run_central as run_central
 from fkge.engines.in_process import InProcess as InProcess
 from fkge.engines.in_process import Pace as Pace
+from fkge.engines.nodes import Nodes as Nodes
 from fkge.engines.processes import Processes as Processes
 from fkge.engines.station import Note as Note
 from fkge.engines.station import Station as Station
@@ -44,11 +45,16 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "in-process": InProcess,
     "processes": Processes,
     "ray": _ray,
+    "nodes": Nodes,
 }
 """``ENGINES[name](homes, note)``, or with ``tapes=FOLDER`` to record all that is heard and said."""
 
 OPTIONS: dict[str, frozenset[str]] = {"ray": frozenset({"address", "cpus", "gpus"})}
 """What engines may be told beside, by keyword."""
+
+
+_LIBRARIES = {"ray": [("ray", "ray")], "nodes": [("grpc", "node"), ("cryptography", "node")]}
+"""What engines need to be installed, and the extra that has it."""
 
 
 def check_engine(name: str, options: Sequence[str] = ()) -> None:
@@ -60,5 +66,6 @@ def check_engine(name: str, options: Sequence[str] = ()) -> None:
             owners = [engine for engine, own in OPTIONS.items() if option in own]
             only = f"; it belongs to --engine {', '.join(owners)}" if owners else ""
             raise SettingsError(f"the engine {name!r} has no option {option!r}{only}")
-    if name == "ray" and find_spec("ray") is None:
-        need("ray", "ray", "--engine ray")
+    for module, extra in _LIBRARIES.get(name, ()):
+        if find_spec(module) is None:
+            need(module, extra, f"--engine {name}")

@@ -34,6 +34,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 4 << 20),  # on the way at most; with less, a long way to a peer is a slow one
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 4),
     ("grpc.enable_http_proxy", 0),

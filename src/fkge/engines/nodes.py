@@ -1,14 +1,11 @@
-"""The nodes engine: a simulation whose owners are real nodes on this machine, with certificates, TLS and sockets.
+"""Owners as real nodes on this machine, with certificates, TLS and sockets: for rehearsals.
 
-For rehearsals: what a simulation says about a federation should be what nodes will do. Owners' homes are made already,
-so nobody intersects anything; the rest is as in the field, but that all secrets follow from the seed.
+What a simulation says about a federation should be what nodes will do. This process starts them
+(`fkge.node.rehearsal`), hears what is worth a line in the trace, and stops them when all are done.
 """
 
 from __future__ import annotations
 
-import asyncio
-import faulthandler
-import hashlib
 import json
 import os
 import queue
@@ -17,21 +14,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from fkge.engines import ENGINES, Note
-from fkge.federation import Arm, Home, Plan
-from fkge.node import site
-from fkge.node.authority import Authority
-from fkge.node.node import Node
-from fkge.node.requests import read_request
-from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
+from fkge.engines.station import Note
+from fkge.errors import EngineError
+from fkge.federation.home import Arm, Home
 
-_CONSORTIUM = "rehearsal"
+_PROGRAM = "fkge.node.rehearsal"
 _LOOK = 0.1
 _PATIENCE = 60.0
 
@@ -56,14 +47,11 @@ class Nodes:
         self._lines: queue.Queue[bytes] = queue.Queue()
 
     def __enter__(self) -> Nodes:
-        now = datetime.now(UTC)
         if not (self._folder / "authority").exists():
-            authority = Authority.create(self._folder / "authority", _CONSORTIUM, now)
-            for name in self._homes:
-                folder = self._folder / "sites" / name
-                site.request(folder, name, _CONSORTIUM)
-                kit = authority.approve(read_request((folder / "request.csr").read_bytes(), name), now)
-                site.install(kit.read_bytes(), str(kit), folder, now, lambda _: None)
+            command = [sys.executable, "-m", _PROGRAM, "prepare", str(self._folder), *self._homes]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise EngineError(f"nodes cannot be prepared: {done.stderr.strip().splitlines()[-1]}")
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -84,7 +72,7 @@ class Nodes:
                     lost.add(name)
                     self._note("died", owner=name, why=f"the node of owner {name} ended with {node.returncode}")
         self._end()
-        return concluded >= set(self._homes)
+        return all(home.result(arm.name) is not None for home in self._homes.values())
 
     def _start(self, name: str, arm: Arm, addresses: Mapping[str, str]) -> None:
         home = self._homes[name]
@@ -97,7 +85,7 @@ class Nodes:
                     "random": arm.random, "begin_with": arm.begin_with},
         }  # fmt: skip
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        command = [sys.executable, "-m", "fkge.node.engine", json.dumps(about)]
+        command = [sys.executable, "-m", _PROGRAM, "node", json.dumps(about)]
         node = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
         reader = threading.Thread(target=self._read, args=(node.stdout,), daemon=True)
         reader.start()
@@ -145,50 +133,6 @@ class Nodes:
             run(arm, list(self._homes.values()), self._note)
 
 
-class _Rehearsed(Node):
-    """A node whose owner has a home already, and one arm to go through."""
-
-    def __init__(self, config: NodeConfig, home: Home, arm: Arm, tape: Path | None) -> None:
-        super().__init__(config, tape=tape)
-        self._given, self._arm = home, arm
-        self._began = time.monotonic()
-
-    @property
-    def _founding(self) -> bool:
-        return True
-
-    def _open_home(self) -> Home:
-        for name in self.config.peers:
-            pair = "\0".join([self._given.run, *sorted((self.name, name))])
-            self._memory.pacts[name] = hashlib.blake2b(pair.encode(), digest_size=16).hexdigest()
-        self._memory.begun = False
-        return self._given
-
-    def _settle(self) -> None:
-        self._task(self._begin(), "begin")
-
-    def _note(self, event: str, **fields: Any) -> None:
-        super()._note(event, **fields)
-        if event != "held":
-            about = {"arm": self._arm.name, "owner": self.name, "t": round(time.monotonic() - self._began, 3)}
-            sys.stdout.write(json.dumps({"event": event, **about, **fields}) + "\n")  # one call: threads tell, too
-            sys.stdout.flush()
-
-
-def _main(about: Mapping[str, Any]) -> None:
-    faulthandler.enable()
-    home = Home.open(Path(about["home"]))
-    arm = Arm(**{**about["arm"], "plan": Plan(**about["arm"]["plan"])})
-    addresses = about["addresses"]
-    own = {"name": home.name, "graph": "", "state": about["state"], "listen": addresses[home.name], "seed": home.seed}
-    node = NodeSettings.build({**own, "rehearsal": True, "metrics": "", "grace": 10.0})
-    known = [name for name in home.peers if arm.peers and name not in home.refuses]
-    peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
-    config = NodeConfig(Path(about["site"]), node, home.settings, peers)
-    tape = None if about["tape"] is None else Path(about["tape"])
-    asyncio.run(_Rehearsed(config, home, arm, tape).run())
-
-
 def _free_ports(count: int) -> list[str]:
     """Addresses of this machine that nobody listens on."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -197,9 +141,3 @@ def _free_ports(count: int) -> list[str]:
     finally:
         for s in held:
             s.close()
-
-
-ENGINES[Nodes.name] = Nodes
-
-if __name__ == "__main__":
-    _main(json.loads(sys.argv[1]))
