@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ import torch
 from fkge.embed import load_tensors
 from fkge.federation import Federation, FederationSettings, Home, Links, Member
 from fkge.graph import Graph, Vocabulary, tidy
+
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"  # or a test that loads gRPC before a node's would
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fkge.node.meeting import align
 from fkge.node.peer import Peer
 from fkge.node.session import Session
 from fkge.node.settings import NodeConfig
-from fkge.node.transport import Line, Transport
+from fkge.node.transport import Line, library
 
 _GATE = Gate(FederationSettings.build({}))
 _PATIENCE = 30.0
@@ -55,6 +55,7 @@ class Villain:
         self.bye: pb.Bye | None = None
         self._home: Home | None = None
         self._peer: Peer | None = None
+        self._pouring: asyncio.Task[None] | None = None
 
     @property
     def home(self) -> Home:
@@ -69,10 +70,22 @@ class Villain:
     async def call(self) -> Line:
         """A stream, nothing said yet."""
         await self.hang_up()
-        self.line, self.bye = await Transport(lambda: self.identity).call(self._address, self._node), None
+        grpc, own = library(), self.identity
+        credentials = grpc.ssl_channel_credentials(own.authority_pem, own.key_pem, own.certificate_pem)
+        options = [
+            ("grpc.ssl_target_name_override", self._node), ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_send_message_length", -1),
+        ]  # fmt: skip
+        channel = grpc.aio.secure_channel(self._address, credentials, options=options)
+        stream = channel.stream_stream("/fkge.node.Node/Meet")()
+        self.line, self.bye = Line(stream, self._address, None, channel), None
         return self.line
 
     async def hang_up(self) -> None:
+        if self._pouring is not None:
+            self._pouring.cancel()
+            await asyncio.gather(self._pouring, return_exceptions=True)
+            self._pouring = None
         if self.line is not None:
             await self.line.close()
             self.line = None
@@ -92,6 +105,21 @@ class Villain:
 
     async def part(self, step: int, channel: int, body: bytes, **more: Any) -> bool:
         return await self.say(pb.Frame(part=pb.Part(step=step, heard=0, channel=channel, body=body, **more)))
+
+    def pour(self, frames: Iterable[pb.Frame | bytes]) -> None:
+        """Say so much that the node may hang up in between; listen meanwhile, or gRPC forgets its last word."""
+
+        async def pouring() -> None:
+            for frame in frames:
+                if not await self.say(frame):
+                    return
+
+        self._pouring = asyncio.create_task(pouring())
+
+    def waiting(self) -> Iterator[bytes]:
+        """All frames that the session would write."""
+        while (frame := self.session.following()) is not None:
+            yield frame
 
     async def next(self) -> pb.Frame | None:
         """The node's next frame; None when the stream is over."""

@@ -57,7 +57,11 @@ def dp_settings(**changes: Any) -> FederationSettings:
 def game_settings(**changes: Any) -> FederationSettings:
     """The paper's game, with a price on votes."""
     return tiny_settings(
-        translate="ppat", privacy={"mode": "paper"}, psi={"runs": 100}, **PATIENT, **{"initial_epochs": 0, "exchanges": 16, "epochs": 1, **changes}
+        translate="ppat",
+        privacy={"mode": "paper"},
+        psi={"runs": 100},
+        **PATIENT,
+        **{"initial_epochs": 0, "exchanges": 16, "epochs": 1, **changes},
     )
 
 

@@ -15,18 +15,16 @@ from fkge.federation import FederationSettings
 NAMES = ("ant", "bee")
 
 
-def survive(
-    folder: Path, settings: FederationSettings, victim: str, points: Sequence[str], calls: bool = True
-) -> None:
+def survive(folder: Path, settings: FederationSettings, victim: str, points: Sequence[str], calls: bool = True) -> None:
     """Kill one of two nodes at one point after the other; whatever it was doing, both end as if nothing had been.
 
     Args:
         calls: it is the victim that calls the other, as soon as it lives.
     """
-    with Lives(folder, tiny_federation(NAMES).graphs, settings) as circle:
+    with Lives(folder, tiny_federation(NAMES).graphs, settings, grace=60.0) as circle:
         (other,) = set(circle.names) - {victim}
         if calls:
-            circle.write(victim, listen="")
+            circle.write(victim, listen="", grace=60.0)
         circle.start_all(victim, tapes=True)
         for point in points:
             circle.start(victim, crash=point)
@@ -36,6 +34,7 @@ def survive(
             circle.check_whole(victim)
         circle.start(victim)
         circle.await_results()
+        circle.await_state(victim, "done")
         circle.stop_all()
         circle.check_ended()
         assert circle.check_nothing_twice(victim, other)
@@ -54,7 +53,7 @@ def test_killed_in_a_game_no_vote_is_given_twice(tmp_path: Path) -> None:
 
 # -- everywhere --------------------------------------------------------------------------------------
 
-MEETING = ("Keys", "Intersect", "Pact", "Tokens")
+MEETING = ("Keys", "Intersect", "Pact")
 FEDERATION = ("Signal", "Request", "Accept", "Offer", "Thanks")
 GAME = ("Samples", "Gradient", "Candidate", "Received")
 
@@ -82,16 +81,17 @@ def sweeps(victim: str) -> Iterator[tuple[str, Sweep]]:
     unheard = "Pact heard" if victim == "ant" else "Pact sent"  # the first in order names the pact
     met = [point for point in passing(MEETING) if unheard not in point]
     align = ["after left 1", "before keep 2", "before know 1", "after know 1"]
-    yield "meeting", (dp_settings(), victim, (*met[:-4], *align, *met[-4:], "after keep 2"))
-    rounds = dp_settings(exchanges=100)
+    settle = ["before Tokens heard 1", "before Tokens sent 1", "after Tokens sent 1"]
+    yield "meeting", (dp_settings(), victim, (*met, *align, *settle))
+    rounds = dp_settings(exchanges=150)
     yield "exchanging", (rounds, victim, tuple(passing(FEDERATION, 2)))
     words = ["pay", "leave", "left", "save", "replace", "improve", "finish"]
     yield "keeping", (rounds, victim, (*calling(words, 3), *calling(["keep"])))
-    games = game_settings(exchanges=60)
+    games = game_settings(exchanges=100)
     yield "playing", (games, victim, (*passing(GAME, 2), *calling(["pay", "leave", "save"], 2)))
-    # What has concluded does so no more.
+    # What was settled, or has concluded, is so for good.
     end = ("before conclude 1", "before report 1", "after report 1") if victim == "ant" else ("after conclude 1",)
-    yield "concluding", (dp_settings(), victim, end)
+    yield "concluding", (dp_settings(), victim, ("after Tokens heard 1", *end))
 
 
 SWEEPS = {f"{part}, {victim}": sweep for victim in NAMES for part, sweep in sweeps(victim)}

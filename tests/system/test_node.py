@@ -168,7 +168,7 @@ def test_preflight_of_a_sound_site_whose_peers_are_not_there_yet(site: Consortiu
 
 def test_preflight_says_what_is_wrong(site: Consortium) -> None:
     folder = site.site("ant")
-    site.write("ant", name="bee")
+    site.write("ant", name="eel")
     assert "it is ant's" in looked(site.config("ant"))["certificate"].sentence
     site.write("ant", graph="elsewhere")
     assert looked(site.config("ant"))["graph"].verdict == "bad"

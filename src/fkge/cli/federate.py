@@ -116,9 +116,9 @@ def simulate(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="processes: one per owner; in-process: one clock, repeatable; ray: the same on many machines.",
+            help="processes: one per owner; in-process: one clock, repeatable; ray: on a cluster; nodes: real peers.",
             show_default="processes",
-            autocompletion=completing("processes", "in-process", "ray"),
+            autocompletion=completing("processes", "in-process", "ray", "nodes"),
         ),
     ] = None,
     address: Annotated[
@@ -133,9 +133,7 @@ def simulate(
     ] = None,
     gpus: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="With --engine ray: for each owner.", show_default="a share, as train.device says"
-        ),
+        typer.Option(min=0, help="With --engine ray: for each owner.", show_default="a share, as train.device says"),
     ] = None,
     baselines: Annotated[
         str | None,

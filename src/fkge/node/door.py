@@ -19,7 +19,7 @@ from fkge.node.identity import Identity
 from fkge.node.peer import Peer, hello_frame
 from fkge.node.settings import NodeConfig
 from fkge.node.transport import Line, Transport
-from fkge.node.trust import fingerprint, public_key, read_certificate
+from fkge.node.trust import fingerprint, name_of, public_key, read_certificate
 
 _GREETING = 15.0  # seconds that a greeting may take
 _PATIENCE = (0.2, 15.0)  # seconds before a peer is called again: at first, and at most
@@ -69,6 +69,8 @@ class Door:
             try:
                 name = self.identity.trust.check(certificate, _now())
             except IdentityError as error:
+                with contextlib.suppress(IdentityError):
+                    name = name_of(read_certificate(certificate))
                 raise not_trusted(error) from None
             peer = self._peers.get(name)
             if peer is None:

@@ -300,9 +300,12 @@ class Node:
 
     def _forget(self, peer: Peer) -> None:
         """A life of the peer is over: so is everything that was under way with it."""
+        if self._peers.get(peer.name) is not peer:
+            return  # its owner has changed what it may have, and another stands in its place
         if (meeting := self._meetings.pop(peer.name, None)) is not None:
             meeting.cancel()
         self._early_tokens.pop(peer.name, None)
+        self._met.discard(peer.name)
         peer.early.clear()
         peer.session = None
         if peer.name in self._joined:
@@ -393,14 +396,13 @@ class Node:
         if peer.session is None:
             return
         peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
-        again = peer.name in self._met
         self._met.add(peer.name)
         if self._memory.begun:
             if not hello.begun and len(known.common):
                 self._say_settled(peer, known)
             self._join(peer)
         elif self._settling is not None:
-            if again:
+            if peer.settings.founder:  # it was there when this began, and has forgotten the rounds
                 self._settling.anew()
                 self._tell_tokens([self._settling.words()])
         elif self._founding and self._founders <= self._met:
@@ -614,11 +616,12 @@ class Node:
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) == now.get(name):
                 continue
-            if (old := self._peers.pop(name, None)) is not None:
+            if (old := self._peers.get(name)) is not None:
                 old.hang_up(Refused("leaving" if name in now else "stranger", "its owner has changed what it may have"))
                 if (calling := self._calls.pop(name, None)) is not None:
                     calling.cancel()
                 self._forget(old)
+                del self._peers[name]
             if name in now:
                 self._peers[name] = peer = Peer(name, now[name], self)
                 self._log.know(name)

@@ -94,7 +94,7 @@ class Peer:
         self.bytes_in = self.bytes_out = 0
         self.program = ""
         self.hellos = Bucket(0.5, 20)
-        self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(100, 1000), Bucket(1000, 10_000)
+        self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(100, 1000), Bucket(200, 2000)
         self.strays = Bucket(1, 100)
         self.certificate = b""
         self._listener = listener
