@@ -36,6 +36,11 @@ class _Deaf:
     def failed(self, error: BaseException) -> None: ...
 
 
+def part(step: int, channel: int, body: bytes, more: bool = False) -> pb.Frame:
+    """A part of a message, as it comes."""
+    return pb.Frame(part=pb.Part(step=step, channel=channel, body=body, more=more))
+
+
 class Villain:
     """A hostile peer of one node. Use within one loop.
 
@@ -102,9 +107,6 @@ class Villain:
     async def say(self, frame: pb.Frame | bytes) -> bool:
         assert self.line is not None
         return await self.line.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
-
-    async def part(self, step: int, channel: int, body: bytes, **more: Any) -> bool:
-        return await self.say(pb.Frame(part=pb.Part(step=step, heard=0, channel=channel, body=body, **more)))
 
     def pour(self, frames: Iterable[pb.Frame | bytes]) -> None:
         """Say so much that the node may hang up in between; listen meanwhile, or gRPC forgets its last word."""

@@ -1,4 +1,4 @@
-"""A program like ``python -m fkge`` that kills itself with SIGKILL at a given point, as a power cut or the system would.
+"""A program like ``python -m fkge`` that kills itself with SIGKILL at a given point, as the system would.
 
     CRASH="before Offer sent 2" python crashing.py node --config node.toml
 
@@ -24,9 +24,9 @@ from fkge.federation.codec import decode
 from fkge.federation.owner import Owner
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
+from fkge.node.door import Door
 from fkge.node.frames import FEDERATION, MEETING
 from fkge.node.memory import Memory
-from fkge.node.door import Door
 from fkge.node.node import Node
 from fkge.node.transport import Line
 from fkge.privacy import Ledger
@@ -59,7 +59,7 @@ class Fate:
         when, *what, count = text.split()
         self.text, self._before, self.what, self._left = text, when == "before", " ".join(what), int(count)
         message, _, way = self.what.partition(" ")
-        known = message in MESSAGES and way in ("sent", "heard") or self.what in (*CALLS, "replace")
+        known = (message in MESSAGES and way in ("sent", "heard")) or self.what in (*CALLS, "replace")
         if when not in ("before", "after") or not known:
             raise ValueError(f"no such point: {text!r}")
 
@@ -126,7 +126,7 @@ def _listen(fate: Fate) -> None:
                 pass
         return data
 
-    Line.read = reading  # type: ignore[method-assign]
+    Line.read = reading  # type: ignore[method-assign,assignment]
     if not fate._before:
         names = {MEETING: _meeting, FEDERATION: _message}
         Node.heard = _struck(heard, fate, lambda _, peer, channel, body: f"{names[channel](body)} heard")  # type: ignore[method-assign]

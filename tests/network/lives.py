@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -49,7 +49,8 @@ def dp_settings(**changes: Any) -> FederationSettings:
     return tiny_settings(
         **{
             "privacy": {"mode": "dp", "epsilon": 8.0}, "dp": {"negatives": 2, "optimizer": "adam"},
-            "initial_epochs": 0, "exchanges": 24, "epochs": 1, "private": {"epochs": 2}, "psi": {"runs": 100}, **PATIENT, **changes,
+            "initial_epochs": 0, "exchanges": 24, "epochs": 1, "private": {"epochs": 2}, "psi": {"runs": 100},
+            **PATIENT, **changes,
         }
     )  # fmt: skip
 
@@ -57,12 +58,11 @@ def dp_settings(**changes: Any) -> FederationSettings:
 def game_settings(**changes: Any) -> FederationSettings:
     """The paper's game, with a price on votes."""
     return tiny_settings(
-        translate="ppat",
-        privacy={"mode": "paper"},
-        psi={"runs": 100},
-        **PATIENT,
-        **{"initial_epochs": 0, "exchanges": 16, "epochs": 1, **changes},
-    )
+        **{
+            "translate": "ppat", "privacy": {"mode": "paper"}, "initial_epochs": 0, "exchanges": 16, "epochs": 1,
+            "psi": {"runs": 100}, **PATIENT, **changes,
+        }
+    )  # fmt: skip
 
 
 def live(arguments: list[str], output: Path, crash: str | None, namespace: str | None) -> None:
@@ -127,9 +127,12 @@ class Lives(Consortium):
             return super().start(name, *options, **more)
         host = self.hosts.get(name)
         arguments = ["node", "--quiet", "--config", str(self.config(name)), *options]
-        life = Life(arguments, self.site(name) / "output", crash, host and host.namespace)
+        life = Life(arguments, self.site(name) / "output", crash, None if host is None else host.namespace)
         self.processes[name] = life  # type: ignore[assignment]
         return None
+
+    def __enter__(self) -> Self:
+        return self
 
     def start_all(self, *but: str, tapes: bool = False) -> None:
         """Start all others; with `tapes` they keep what they hear."""

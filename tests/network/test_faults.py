@@ -56,12 +56,12 @@ def tell(circle: Lives, name: str, *words: str) -> subprocess.CompletedProcess[s
 @contextmanager
 def behind_a_relay(folder: Path, settings: FederationSettings, name: str, **node: Any) -> Iterator[tuple[Lives, Relay]]:
     """Three nodes, one of which others reach through a relay only. It is the last in order, so that they call it."""
-    with Lives(folder, tiny_federation(THREE).graphs, settings, **node) as circle:
-        with Relay(address(circle.addresses[name])) as relay:
-            circle.addresses[name] = "{}:{}".format(*relay.address)
-            for other in circle.names:
-                circle.write_peers(other, {peer: {} for peer in circle.names if peer != other})
-            yield circle, relay
+    circle = Lives(folder, tiny_federation(THREE).graphs, settings, **node)
+    with circle, Relay(address(circle.addresses[name])) as relay:
+        circle.addresses[name] = "{}:{}".format(*relay.address)
+        for other in circle.names:
+            circle.write_peers(other, {peer: {} for peer in circle.names if peer != other})
+        yield circle, relay
 
 
 def test_a_link_that_breaks_and_heals_is_taken_up_where_it_was(tmp_path: Path) -> None:

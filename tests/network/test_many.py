@@ -13,18 +13,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 if find_spec("grpc") is None or find_spec("cryptography") is None:  # gRPC itself is loaded by the node alone
     pytest.skip("needs the extra fkge[node]", allow_module_level=True)
 from benchmarks.desk import Caller, Desk, found
 from benchmarks.nodes import Served, body, deaf, serving
 
+from fkge.node import frames_pb2 as pb
+from fkge.node.session import _part
 from fkge.ppat import Samples
 
 SECONDS = 120.0
 """After which a test has hung."""
 
 VECTORS = torch.linspace(-1, 1, 32 * 100).reshape(32, 100)
+FEW = torch.linspace(-1, 1, 16 * 4).reshape(16, 4)
 
 
 def run(work: Awaitable[None]) -> None:
@@ -100,17 +105,19 @@ def test_steps_and_reconnects_leave_nothing_behind(tmp_path: Path) -> None:
             async def steps(count: int) -> None:
                 for _ in range(count):
                     for caller in callers:
-                        await caller.step(VECTORS)
+                        await caller.step(FEW)
 
             async def reconnects(count: int) -> None:
                 for _ in range(count):
                     for caller in callers:
                         assert await caller.cut() is None
                         assert await caller.call(), "the session did not go on"
-                        await caller.step(VECTORS)
+                        await caller.step(FEW)
 
             await steps(200)
-            assert await growth(lambda: steps(500)) < 40_000  # bytes of 1,000 steps
+            assert (
+                await growth(lambda: steps(500)) < 20_000
+            )  # bytes, where one that is kept of every step would be 300,000
             await reconnects(3)
             assert await growth(lambda: reconnects(6)) < 12 * 4_000
             assert lost(tmp_path) == 2 * (3 + 2 * 6)
@@ -135,6 +142,15 @@ async def growth(work: Callable[[], Awaitable[None]]) -> int:
     return after - before
 
 
+@given(
+    step=st.integers(1, 2**64 - 1), heard=st.integers(0, 2**64 - 1), channel=st.integers(0, 2**32 - 1),
+    more=st.booleans(), body=st.binary(max_size=300) | st.integers(0, 20_000).map(bytes),
+)  # fmt: skip
+def test_a_part_is_written_as_protobuf_writes_it(step: int, heard: int, channel: int, more: bool, body: bytes) -> None:
+    part = pb.Part(step=step, heard=heard, channel=channel, more=more, body=body)
+    assert _part(step, heard, channel, more, memoryview(body)) == pb.Frame(part=part).SerializeToString()
+
+
 def test_a_leak_would_show() -> None:
     kept: list[bytes] = []
 
@@ -142,7 +158,7 @@ def test_a_leak_would_show() -> None:
         kept.extend(bytes(100) for _ in range(1000))
 
     async def measured() -> None:
-        assert await growth(leak) > 40_000
+        assert await growth(leak) > 20_000
 
     run(measured())
 

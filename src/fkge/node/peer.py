@@ -194,11 +194,10 @@ class Peer:
         with contextlib.suppress(TimeoutError, Refused):
             async with asyncio.timeout(_LAST_WORD):
                 await asyncio.wait((writer,))
-                if await line.write(bye(self._ended.reason, str(self._ended))) and line.called:
+                if await line.write(bye(self._ended.reason, str(self._ended))):
                     await line.done()
                     await asyncio.wait((reader,))
-                    while await line.read() is not None:  # until the other side has seen it
-                        pass
+                    await line.drain()
 
     def _parted(self, *tasks: asyncio.Task[None]) -> Refused | None:
         """There is no stream any more; why."""

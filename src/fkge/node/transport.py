@@ -109,6 +109,11 @@ class Line:
             with contextlib.suppress(Exception):  # it is over already
                 await self._stream.done_writing()
 
+    async def drain(self) -> None:
+        """Wait until the other side hangs up: gRPC forgets what came if the stream ends before it was read."""
+        while await self.read() is not None:
+            pass
+
     async def close(self) -> None:
         """Be done with it."""
         if self.called:
