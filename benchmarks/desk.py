@@ -23,7 +23,7 @@ from fkge.federation.codec import LIMIT, decode, encode
 from fkge.federation.gate import Gate
 from fkge.node import frames_pb2 as pb
 from fkge.node.consortium import Consortium
-from fkge.node.frames import FEDERATION, VERSIONS, Refused, decode_frame, refusal
+from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_frame, refusal
 from fkge.node.greeting import CAPABILITIES, check_greeting, check_proof, new_life, program, terms_of
 from fkge.node.identity import Identity
 from fkge.node.kits import Member
@@ -80,7 +80,10 @@ class Desk(Node):
         peer.session.limits[FEDERATION], peer.session.backlog = LIMIT, _BACKLOG
 
     def heard(self, peer: Peer, channel: int, body: bytes) -> None:
-        """Answer."""
+        """Answer; what comes on the other channel goes back as it is."""
+        if channel == MEETING:
+            peer.send(MEETING, body)
+            return
         message, session = decode(body)
         answer = Gradient(message.step, message.vectors) if isinstance(message, Samples) else Received(message.step)
         peer.send(FEDERATION, encode(self._gate.release(answer, peer.name, session), session))
@@ -172,6 +175,12 @@ class Caller:
         answer, _ = decode(await self._answer)
         self.steps += 1
         return answer
+
+    async def echo(self, body: bytes) -> bytes:
+        """The same bytes, there and back: all but the codec."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self.peer.send(MEETING, body)
+        return await self._answer
 
     async def step(self, vectors: torch.Tensor) -> None:
         """One step of an exchange: samples there, a gradient back."""

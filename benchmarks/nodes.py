@@ -223,7 +223,11 @@ async def steps(report: Report, quick: bool) -> None:
         arms: dict[str, _Step] = {
             kind: bare(channel.stream_stream("/Bare/Echo")()) for kind, channel in channels.items()
         }
-        arms["node"] = lambda: caller.step(vectors)
+
+        async def echo() -> None:
+            assert len(await caller.echo(data)) == len(data)
+
+        arms |= {"session": echo, "node": lambda: caller.step(vectors)}
         for step in arms.values():
             await _times(step, count)
         taken: dict[str, list[list[float]]] = {name: [] for name in arms}
@@ -234,7 +238,8 @@ async def steps(report: Report, quick: bool) -> None:
         for channel in channels.values():
             await channel.close()
     figures, rows = {}, []
-    for name, title in (("plain", "gRPC alone"), ("secure", "gRPC alone, mTLS"), ("node", "node")):
+    titles = {"plain": "gRPC alone", "secure": "gRPC alone, mTLS", "session": "node, without codec", "node": "node"}
+    for name, title in titles.items():
         figure: dict[str, Any] = {}
         for part in (0.5, 0.9):
             by_round = [_percentile(times, part) for times in taken[name]]

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.conftest import tiny_settings
 from tests.consortium import Consortium
 from tests.network.lab import CLONE_NEWNET, NAMESPACES, Host
 
+from fkge.cli import main
 from fkge.embed import load_tensors
 from fkge.engines.tape import read_tape
 from fkge.errors import NodeError
@@ -74,12 +76,18 @@ def live(arguments: list[str], output: Path, crash: str | None, namespace: str |
         with open(NAMESPACES / namespace) as there:
             if ctypes.CDLL(None, use_errno=True).setns(there.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
-    from tests.network import crashing
+    from tests.network.crashing import die, doom
 
+    def end_with_the_test() -> None:
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            die()
+
+    threading.Thread(target=end_with_the_test, daemon=True).start()
     if crash is not None:
-        crashing.doom(crash)
+        doom(crash)
     sys.argv = ["fkge", *arguments]
-    crashing.main()
+    main()
 
 
 class Life:

@@ -502,7 +502,10 @@ def save_peers(
     tensors["strict"] = torch.from_numpy(strict).to(torch.uint8)
     for peer, known in peers.items():
         tensors |= {f"{peer}/{kind}": torch.from_numpy(known.common.ids(kind).copy()) for kind in KINDS}
-    forms = {peer: {"model": known.model, "widths": {**known.widths}} for peer, known in peers.items()}
+    forms = {
+        peer: {"model": known.model, "widths": {str(k): w for k, w in known.widths.items()}}
+        for peer, known in peers.items()
+    }
     about = {
         "name": name, "peers": forms, "refuses": list(refuses), "two_tracks": two_tracks, "seed": seed, "run": run,
     }  # fmt: skip

@@ -239,6 +239,8 @@ class Manners:
         train_alone: train on one's own vectors when nobody has news (the paper's self-iterative training); else sleep.
         period: seconds of sleep, if nobody wakes the owner before; then it trains alone once.
         answer: seconds after which an exchange in which nothing moves is given up on.
+        patient: where nobody is there at all, sleep and train alone once in a while, rather than all the time: peers
+            that are away may come back.
         refuses: peers never translated for.
         avoids: peers never asked.
     """
@@ -248,6 +250,7 @@ class Manners:
     train_alone: bool = False
     period: float = 60.0
     answer: float = 120.0
+    patient: bool = False
     refuses: frozenset[Peer] = frozenset()
     avoids: frozenset[Peer] = frozenset()
 
@@ -297,7 +300,7 @@ class Protocol:
     @property
     def over(self) -> bool:
         """At rest, and so is everybody who is there: nobody will ask for anything, unless somebody joins."""
-        return self.at_rest and self._no_more_news and not self._serving
+        return self.at_rest and self._all_done(self._present) and not self._serving
 
     @property
     def working(self) -> bool:
@@ -506,8 +509,11 @@ class Protocol:
 
     @property
     def _no_more_news(self) -> bool:
-        """Nobody who is there and willing will have any."""
-        return self._present <= self._last | self._unwilling
+        """Nobody who is there and willing will have any; nor, to who is patient, will those who may come back."""
+        return self._all_done(self._peers if self.manners.patient and not self._present else self._present)
+
+    def _all_done(self, peers: set[Peer]) -> bool:
+        return peers <= self._last | self._unwilling
 
     @property
     def _about_to_work(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from fkge.align import Common
 from fkge.align.links import KINDS, Kind
+from fkge.align.psi import OverlapError
 from fkge.embed import make_model
 from fkge.federation import Acquaintance, FederationSettings, Home
 from fkge.federation.home import widths
@@ -31,10 +32,10 @@ _PATIENCE = 900.0  # seconds: a large set takes its time
 async def align(
     peer: Peer, config: NodeConfig, home: Home, say: Callable[[pb.Meeting, str], None]
 ) -> tuple[bytes, Common]:
-    """The name of a new alignment with `peer`, and this owner's side of it.
+    """The name of a new alignment with `peer`, and this owner's side of it: nothing, if too little is common.
 
     Raises:
-        PeerError: what the peer sent cannot be used, or too little is common.
+        PeerError: what the peer sent cannot be used.
     """
     settings, first = config.federation, home.name < peer.name
     kinds: list[Kind] = [
@@ -59,11 +60,15 @@ async def align(
     if peer.session is None:
         raise Refused("leaving", "it is gone")
     peer.session.limits[MEETING] = (1 << 16) + _POINT * 2 * max(len(own[kind]) + counts[kind] for kind in KINDS)
-    for kind in KINDS:
-        items = max(most, len(own[kind]))  # `most` is for the peer, whose number was checked above
-        bounds = settings.psi.model_copy(update={"max_items": items} | ({} if kind == "entity" else {"min_overlap": 0}))
-        asks = (len(own[kind]), home.name) < (counts[kind], peer.name)
-        found[kind] = await _intersect(peer, Intersection(asks, own[kind], counts[kind], bounds, kind), asks, say)
+    try:
+        for kind in KINDS:
+            items = max(most, len(own[kind]))  # `most` is for the peer, whose number was checked above
+            least = {} if kind == "entity" else {"min_overlap": 0}
+            bounds = settings.psi.model_copy(update={"max_items": items, **least})
+            asks = (len(own[kind]), home.name) < (counts[kind], peer.name)
+            found[kind] = await _intersect(peer, Intersection(asks, own[kind], counts[kind], bounds, kind), asks, say)
+    except OverlapError:  # both sides know; they have nothing to exchange, and need not find that out again
+        found = {}
     common = keys.common(found).only(kinds).sample(min(ratio, theirs.ratio), home.seed)
     return await _name(peer, first, say), common
 

@@ -18,13 +18,14 @@ import signal
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fkge.align import OverlapError, Tokens, Turnstile
+from fkge.align import Tokens, Turnstile
 from fkge.errors import IdentityError, NodeError, PeerError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.owner import Owner, seed_of
@@ -51,6 +52,7 @@ ARM = "federated"
 _BETWEEN_LOOKS = 1.0
 _EARLY = 64  # messages that may wait for this node to be ready
 _EARLY_TOKENS = 8
+_OTHERS = 5.0  # seconds for other founders to come, once one has that has begun
 
 
 class Node:
@@ -149,6 +151,7 @@ class Node:
             self._home = await self._loop.run_in_executor(None, self._open_home)
             if node.listen:
                 await self._door.transport.listen(*address(node.listen), self._door.welcome)
+            self._look_at_oneself()
             self._become("waiting")
             self._task(self._look(), "look")
             for peer in self._peers.values():
@@ -267,6 +270,7 @@ class Node:
             peer.fresh(hello.life)
             self._meetings[peer.name] = asyncio.create_task(self._meet(peer, hello), name=f"meet {peer.name}")
         self._log.info("peer connected", peer=peer.name, resumed=resumed)
+        self._audit.note("connected", peer=peer.name, resumed=resumed)
         ended = await peer.carry(line)
         self._log.info("peer lost", peer=peer.name, reason=ended.reason if ended else "closed")
         if ended is not None and ended.reason != "replaced":
@@ -363,8 +367,6 @@ class Node:
             self._introduced(peer, hello, known)
         except asyncio.CancelledError:
             raise
-        except OverlapError as error:
-            peer.hang_up(Refused("overlap", str(error)))
         except Refused as error:
             peer.hang_up(error)
         except PeerError as error:
@@ -407,6 +409,10 @@ class Node:
                 self._tell_tokens([self._settling.words()])
         elif self._founding and self._founders <= self._met:
             self._settle()
+        elif (
+            self._founding and hello.begun
+        ):  # the others have begun: this one has lost what it had, and waits for no more
+            self._loop.call_later(_OTHERS, self._settle_late)
 
     # -- founding ------------------------------------------------------------------------------------
 
@@ -415,9 +421,9 @@ class Node:
         return {name for name, peer in self._peers.items() if peer.settings.founder}
 
     def _settle(self) -> None:
-        """All founders are there: agree on where rows begin."""
+        """All founders are there that will be: agree on where rows begin."""
         self._become("settling")
-        founders, home = self._founders, self._home
+        founders, home = self._founders & self._met, self._home
         commons = {name: k.common for name, k in home.peers.items() if name in founders and len(k.common)}
         tokens = Tokens.restore({"entity": home.tokens["entity"], "relation": home.tokens["relation"]})
         self._settling = Settling(tokens, commons, len(founders) + 1)
@@ -427,6 +433,10 @@ class Node:
             for word in words:
                 self._hear_tokens(self._peers[name], word)
         self._settled()
+
+    def _settle_late(self) -> None:
+        if self._settling is None and not self._memory.begun and not self._end.is_set():
+            self._settle()
 
     def _hear_tokens(self, peer: Peer, word: pb.Tokens) -> None:
         if self._memory.begun:
@@ -575,6 +585,14 @@ class Node:
                 self._loop.call_soon_threadsafe(self._become, "done")
 
     # -- looking around ------------------------------------------------------------------------------
+
+    def _look_at_oneself(self) -> None:
+        """Say if one's own certificate does not hold by one's own clock: then TLS fails, and tells nobody why."""
+        try:
+            self._door.identity.check(datetime.now(UTC))
+        except IdentityError as error:
+            self._log.error("certificate", reason=error.reason)
+            self._audit.note("certificate", reason=error.reason, sentence=str(error))
 
     async def _look(self) -> None:
         """Every second: revocations, new certificates, hours."""

@@ -143,7 +143,7 @@ class Runner:
 
     def _manners(self) -> Manners:
         manners = self.home.manners(self.arm)
-        return replace(manners, refuses=manners.refuses | self._refuses)
+        return replace(manners, refuses=manners.refuses | self._refuses, patient=True)
 
     def join(self, name: str, known: Acquaintance) -> bool:
         """Deal with a peer from now on; False if there is too little to exchange."""
