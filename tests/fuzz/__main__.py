@@ -23,6 +23,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "codec": ("fkge.federation.codec",),
     "frames": ("fkge.node.frames",),
     "psi": ("fkge.align.psi",),
+    "sessions": ("fkge.node.session",),
 }
 """By name, the modules whose lines guide the search."""
 

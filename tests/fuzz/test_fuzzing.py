@@ -33,14 +33,14 @@ def test_a_fault_is_found_told_in_hex_and_kept(tmp_path: Path) -> None:
 def test_a_target_that_is_not_there() -> None:
     done = fuzz("codecs")
     assert done.returncode == 2
-    assert "there is no target 'codecs'; there are codec, frames, psi" in done.stderr
+    assert "there is no target 'codecs'; there are codec, frames, psi, sessions" in done.stderr
 
 
 def test_every_target_has_its_module() -> None:
     assert all((ROOT / "tests" / "fuzz" / f"{name}.py").exists() for name in TARGETS)
 
 
-@pytest.mark.parametrize("name", ["frames", "psi"])
+@pytest.mark.parametrize("name", ["frames", "psi", "sessions"])
 def test_what_was_made_up_is_refused_or_read(name: str) -> None:
     """For `codec`, tests/unit/federation/test_codec.py has more of it."""
     if name == "frames":

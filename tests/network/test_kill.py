@@ -15,14 +15,17 @@ from fkge.federation import FederationSettings
 NAMES = ("ant", "bee")
 
 
-def survive(folder: Path, settings: FederationSettings, victim: str, points: Sequence[str], calls: bool = True) -> None:
-    """Kill one of two nodes at one point after the other; whatever it was doing, both end as if nothing had been.
+def survive(
+    folder: Path, settings: FederationSettings, victim: str, points: Sequence[str], calls: bool = True,
+    names: tuple[str, ...] = NAMES,
+) -> None:  # fmt: skip
+    """Kill one node at one point after the other; whatever it was doing, all end as if nothing had been.
 
     Args:
-        calls: it is the victim that calls the other, as soon as it lives.
+        calls: it is the victim that calls the others, as soon as it lives.
+        names: of all nodes.
     """
-    with Lives(folder, tiny_federation(NAMES).graphs, settings, grace=60.0) as circle:
-        (other,) = set(circle.names) - {victim}
+    with Lives(folder, tiny_federation(names).graphs, settings, grace=60.0) as circle:
         if calls:
             circle.write(victim, listen="", grace=60.0)
         circle.start_all(victim, tapes=True)
@@ -37,7 +40,7 @@ def survive(folder: Path, settings: FederationSettings, victim: str, points: Seq
         circle.await_state(victim, "done")
         circle.stop_all()
         circle.check_ended()
-        assert circle.check_nothing_twice(victim, other)
+        assert circle.check_nothing_twice(victim, *(set(names) - {victim}))
         lives = [entry["number"] for entry in circle.audit(victim, "life")]
         assert lives == sorted(set(lives))
 
@@ -101,6 +104,13 @@ SWEEPS = {f"{part}, {victim}": sweep for victim in NAMES for part, sweep in swee
 @pytest.mark.parametrize("name", SWEEPS)
 def test_killed_anywhere(name: str, tmp_path: Path) -> None:
     survive(tmp_path, *SWEEPS[name])
+
+
+@pytest.mark.long
+def test_killed_while_somebody_is_put_off(tmp_path: Path) -> None:
+    """Of two nodes, neither asks while the other is busy; of three, some do."""
+    points = tuple(passing(["Defer"]))
+    survive(tmp_path, dp_settings(exchanges=150), "bee", points, names=(*NAMES, "cat"))
 
 
 @pytest.mark.long

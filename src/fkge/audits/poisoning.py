@@ -51,9 +51,9 @@ class Hostile(Home):
 
     poison: Attack | None = None
 
-    def owner(self, arm: Arm, late: bool = False) -> tuple[Owner, bool]:
+    def owner(self, arm: Arm, late: bool = False, secret: int | None = None) -> tuple[Owner, bool]:
         """The owner, with its mouth under the attacker's control. Nobody else can tell."""
-        owner, trained = super().owner(arm, late)
+        owner, trained = super().owner(arm, late, secret)
         honest, poison = owner._offer, self.poison
 
         def offer(peer: str, mode: Any) -> Offer:

@@ -148,7 +148,10 @@ PAGES: dict[int, Page] = {
         "It is missing, of another owner, altered, or an older copy was put in its place. An owner without a sound "
         "ledger releases nothing.",
         ("a file that was edited, restored from a backup, or copied without the files beside it",),
-        ("Put the newest ledger back, with the files beside it.", "fkge ledger verify FILE checks it, fkge audit-log verify an audit log."),
+        (
+            "Put the newest ledger back, with the files beside it.",
+            "fkge ledger verify FILE, or fkge audit-log verify FOLDER, checks it.",
+        ),
     ),
     BROKEN: Page(
         "an audit broke a claim",
@@ -216,7 +219,8 @@ PAGES: dict[int, Page] = {
 _CODES: dict[type[BaseException], int] = {
     Misuse: USAGE,
     errors.GraphError: GRAPH, errors.SettingsError: SETTINGS, errors.RunError: RUN, errors.UnknownLabelError: LABEL,
-    errors.EngineError: ENGINE, errors.NodeError: NODE, errors.IdentityError: IDENTITY, errors.PeerError: PEER, errors.PrivacyError: PRIVACY, errors.BudgetError: BUDGET,
+    errors.EngineError: ENGINE, errors.NodeError: NODE, errors.IdentityError: IDENTITY,
+    errors.PeerError: PEER, errors.PrivacyError: PRIVACY, errors.BudgetError: BUDGET,
     errors.AlreadyLeft: LEFT, errors.LedgerError: LEDGER, errors.MissingLibraryError: EXTRA, errors.DataError: DATA,
     errors.ExportError: EXPORT, errors.TrackerError: TRACKER, errors.FkgeError: OTHER,
 }  # fmt: skip

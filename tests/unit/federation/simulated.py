@@ -128,7 +128,7 @@ class World:
         shunned = frozenset(n for n in others if pick.random() < 0.1)
         return Manners(
             gather=pick.random() < 0.6, window=1.0, train_alone=pick.random() < 0.4, period=2.0, answer=3.0,
-            refuses=shunned, avoids=shunned if pick.random() < 0.5 else frozenset(),
+            patient=pick.random() < 0.5, refuses=shunned, avoids=shunned if pick.random() < 0.5 else frozenset(),
         )  # fmt: skip
 
     def _node(self, name: str, budget: int) -> Node:

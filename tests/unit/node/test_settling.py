@@ -40,7 +40,9 @@ class World:
     """Founders, and the words on their way between those that are connected."""
 
     def __init__(self, pairs: Pairs, names: list[str], pick: random.Random) -> None:
-        commons = {n: {b if n == a else a: both[n == b] for (a, b), both in pairs.items() if n in (a, b)} for n in names}
+        commons = {
+            n: {b if n == a else a: both[n == b] for (a, b), both in pairs.items() if n in (a, b)} for n in names
+        }
         self.owners = {n: Founder(n, i + 1, commons[n], set(names) - {n}) for i, n in enumerate(names)}
         self.way: dict[tuple[str, str], deque[pb.Tokens]] = {}
         self.apart = {frozenset(pair) for pair in itertools.combinations(names, 2)}
