@@ -18,6 +18,7 @@ from fkge.federation import Federation, FederationSettings, read_federation
 from fkge.graph import Graph
 from fkge.node import control, site
 from fkge.node.authority import Authority
+from fkge.node.identity import Identity
 from fkge.node.requests import read_request
 
 CONSORTIUM = "circle"
@@ -48,6 +49,16 @@ def _plain() -> dict[str, str]:
 def toml(values: Mapping[str, Any]) -> str:
     """Flat TOML."""
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def members(folder: Path, *names: str) -> dict[str, Identity]:
+    """Owners that one authority knows, each with its key and certificate, and nothing else."""
+    now, authority = datetime.now(UTC), Authority.create(folder / "authority", CONSORTIUM, datetime.now(UTC))
+    for name in names:
+        site.request(folder / name, name, CONSORTIUM)
+        kit = authority.approve(read_request((folder / name / "request.csr").read_bytes(), "request"), now)
+        site.install(kit.read_bytes(), "kit", folder / name, now, lambda _: None)
+    return {name: Identity.load(folder / name) for name in names}
 
 
 class Consortium:

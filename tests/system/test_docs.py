@@ -28,6 +28,7 @@ from fkge.federation import FederationSettings
 from fkge.federation.source import _File, _Links, _Member
 from fkge.graph import Policy
 from fkge.graph.policy import Rule
+from fkge.node.settings import NodeSettings, PeerSettings
 from fkge.settings import Settings, TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,7 +175,9 @@ def test_commands_and_options_in_the_text_exist(page: Path) -> None:
 
 def keys() -> tuple[set[str], dict[str, set[str]]]:
     """Every key that a TOML file of ours may hold, and those of each section."""
-    kinds: list[type[Settings]] = [TrainSettings, FederationSettings, Rule, _Member, _Links, _File]
+    kinds: list[type[Settings]] = [
+        TrainSettings, FederationSettings, Rule, _Member, _Links, _File, NodeSettings, PeerSettings,
+    ]  # fmt: skip
     sections = {name: set(kind.model_fields) for name, kind in FederationSettings.sections().items()}
     return {key for kind in kinds for key in kind.model_fields}.union({"default"}, *sections.values()), sections
 
@@ -205,6 +208,11 @@ def test_toml_in_a_page_is_valid(page: Path) -> None:
                 assert set(_Links.build(link).between) <= set(values["owners"])
         elif "default" in values or "rules" in values:
             Policy.build(values | {"rules": [rule for rule in values["rules"] if "source" not in rule]})
+        elif "peers" in values:
+            for table in values["peers"].values():
+                PeerSettings.build(table)
+        elif "listen" in values:
+            NodeSettings.build(values)
         else:
             FederationSettings.build(values)
 
