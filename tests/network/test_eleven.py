@@ -49,7 +49,7 @@ def test_eleven_nodes_reach_what_the_simulation_reaches_and_show_nothing_of_it(l
         nodes.close()
         seen = capture.tcp_payload()
         assert capture.hosts() >= {host.address for host in hosts.values()}
-        assert capture.tls_versions() == {"TLS 1.3"}
+        assert capture.tls_versions() == {"TLSv1.3"}
         for name in OWNERS:
             ours, theirs = (folder / "arms" / "federated" / name for folder in (nodes.state(name), simulation.folder))
             assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
@@ -90,6 +90,6 @@ def nothing_shows(seen: bytes, nodes: Consortium, tapes: Path) -> None:
         for row in tables["entity"]:
             vectors += 1
             assert row.numpy().tobytes() not in seen
-    assert messages > 1000
+    assert messages > 500  # offers; the rest is shorter than what turns up by chance
     assert vectors > 400
     assert len(seen) > 1_000_000

@@ -165,9 +165,9 @@ def test_a_full_disk_stops_a_node_with_a_word_and_costs_nothing(lab: Lab, tmp_pa
         assert circle.ended("cat") == exits.DISK, circle.output("cat")
         said = circle.output("cat").strip().splitlines()[-1]
         assert said.startswith("error: "), said
-        circle.check_whole("cat")
         circle.await_results("ant", "bee")
         (disk / "ballast").unlink()
+        circle.check_whole("cat")
         circle.start("cat", "--tape", str(circle.tape("cat")))
         circle.await_results()
         circle.stop_all()

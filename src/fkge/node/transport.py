@@ -40,11 +40,11 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 _ALERTS = (
+    ("Hostname", "name"),
     ("certificate has expired", "expired"),
     ("certificate is not yet valid", "expired"),
     ("CERTIFICATE_VERIFY_FAILED", "stranger"),
     ("certificate", "stranger"),
-    ("Hostname", "name"),
     ("Peer name", "name"),
 )
 
@@ -124,7 +124,7 @@ class Line:
 def _tls_refusal(error: Exception) -> Refused | None:
     """What a failed handshake says, in one word."""
     details = str(getattr(error, "details", lambda: "")() or "")
-    if "handshake" not in details and "Peer name" not in details:
+    if not any(word in details for word in ("handshake", "Peer name", "verification check")):
         return None
     reason = next((reason for text, reason in _ALERTS if text in details), "stranger")
     return Refused(reason, f"TLS: {details.strip()[:300]}", ours=reason != "stranger")
