@@ -70,6 +70,12 @@ class Villain:
             self._home = found_home(self.config.state, self.name, member, self.config.federation, 0, 1)
         return self._home
 
+    @property
+    def inbox(self) -> asyncio.Queue[bytes]:
+        """Messages of a meeting that came."""
+        assert self._peer is not None
+        return self._peer.meeting
+
     # -- by hand -------------------------------------------------------------------------------------
 
     async def call(self) -> Line:

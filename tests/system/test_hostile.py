@@ -26,12 +26,13 @@ from tests.consortium import CONSORTIUM, Consortium
 from tests.hostile import Villain, part, refusals, resident
 
 from fkge.align.psi import Message as Psi
+from fkge.align.psi import PsiClient, PsiSettings
 from fkge.federation.exchange import Offer, Structure
 from fkge.federation.protocol import Accept, Request, Signal
 from fkge.node import frames_pb2 as pb
 from fkge.node import site
 from fkge.node.authority import Authority
-from fkge.node.frames import FEDERATION, FRAME_LIMIT, MEETING, PART
+from fkge.node.frames import FEDERATION, FRAME_LIMIT, MEETING, PART, decode_meeting
 from fkge.node.requests import read_request
 from fkge.trace import write_atomically
 
@@ -61,6 +62,8 @@ class Scene:
         for name in ("ant", "bee"):
             self.all.start(name)
         self.all.wait_for(lambda: self.up("ant") and self.peer("bee")["exchanges"] > 0, 120)
+        self.silent = Villain(self.all.site("gus"), self.address)
+        self.run(self.silent.call())  # and says nothing; looked at last
         self.pid = self.all.processes["ant"].pid
         self.memory = resident(self.pid)
 
@@ -87,7 +90,7 @@ class Scene:
         return len([e for e in found if e["ours"]]) >= count
 
     def close(self) -> None:
-        for villain in self._villains.values():
+        for villain in (*self._villains.values(), self.silent):
             self.run(villain.hang_up())
         self.all.close()
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -404,6 +407,29 @@ def test_intersections_that_break_the_rules(scene: Scene, case: str) -> None:
     refused(scene, "fay", work, reason, words)
 
 
+def test_a_claim_that_cannot_be_proved(scene: Scene) -> None:
+    async def claim(v: Villain) -> None:
+        v.pact = b""
+        await v.greet()
+        role = PsiClient(["made up", "by", "fay"], PsiSettings())
+        v.tell(pb.Meeting(keys=pb.Keys(entities=3, relations=4, ratio=1)))
+        v.tell(pb.Meeting(intersect=pb.Intersect(frame=role.start())))
+        answers: list[bytes] = []
+
+        def answered() -> list[bytes]:
+            while not v.inbox.empty():
+                message = decode_meeting(v.inbox.get_nowait())
+                answers.extend([message.intersect.frame] if message.WhichOneof("is") == "intersect" else [])
+            return answers
+
+        said = role.step((await v.until(answered))[0])
+        assert said is not None
+        v.tell(pb.Meeting(intersect=pb.Intersect(frame=said[:-1] + bytes([said[-1] ^ 1]))))
+        v.pour(v.waiting())
+
+    refused(scene, "fay", claim, "malformed", "could not prove")
+
+
 def test_who_intersects_again_and_again_is_let_in_so_often_only(scene: Scene) -> None:
     """The cases above have used up the better part of it."""
 
@@ -453,6 +479,12 @@ def test_a_flood_of_greetings(scene: Scene) -> None:
                 return
 
     refused(scene, "ivy", flood, "too_many", "calls too often")
+
+
+def test_a_greeting_that_never_comes(scene: Scene) -> None:
+    why, sentence = scene.run(scene.silent.refused())
+    assert (why, sentence) == ("stalled", "no greeting within 15 seconds")
+    assert scene.noted("gus", "stalled", 1)
 
 
 def test_revoked_while_connected(scene: Scene, tmp_path: Path) -> None:
