@@ -90,6 +90,11 @@ def live(arguments: list[str], output: Path, crash: str | None, namespace: str |
     main()
 
 
+def payment(entry: dict[str, Any]) -> str:
+    """The entry of the ledger under which something left; what it is called where nothing was paid."""
+    return str(entry["price"]).partition("; ε")[0] if entry["price"] else str(entry["protection"])
+
+
 class Life:
     """One process, with the face of a `Popen`."""
 
@@ -247,8 +252,8 @@ class Lives(Consortium):
             assert told["spent"]["epsilon"] <= self.settings.privacy.epsilon
             assert result["privacy"]["budgets"][0]["spent"]["epsilon"] == told["spent"]["epsilon"]
         for entry in self.audit(name, "left"):
-            if "epoch " in entry["protection"] or "votes for" in entry["protection"]:
-                assert entry["protection"] in paid
+            if entry["price"] is not None:
+                assert payment(entry) in paid
 
     def check_nothing_twice(self, speaker: str, *listeners: str) -> int:
         """Nobody has heard two things that were made under one payment. How many things were compared.
@@ -257,7 +262,7 @@ class Lives(Consortium):
         payment for an epoch each peer sees one state of its rows (of the last epoch also the mean that ends a track,
         which costs nothing more); under one for a game, one answer to each step.
         """
-        under = {e["digest"]: e["protection"] for e in self.audit(speaker, "left")}
+        under = {e["digest"]: payment(e) for e in self.audit(speaker, "left")}
         seen: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for listener in listeners:
             for record, data in read_tape(self.tape(listener)):
@@ -281,7 +286,7 @@ class Lives(Consortium):
         """Under each payment for votes no more answers have left than the game has steps, and all are different."""
         given: dict[str, list[str]] = defaultdict(list)
         for entry in self.audit(name, "left", what="Gradient"):
-            given[entry["protection"]].append(entry["digest"])
+            given[payment(entry)].append(entry["digest"])
         for key, digests in given.items():
             assert len(digests) == len(set(digests)) <= self.settings.ppat.steps, key
 

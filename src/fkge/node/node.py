@@ -28,6 +28,7 @@ import torch
 from fkge.align import Tokens, Turnstile
 from fkge.errors import IdentityError, NodeError, PeerError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
+from fkge.federation.gate import PUBLIC
 from fkge.federation.owner import Owner, seed_of
 from fkge.federation.source import Member
 from fkge.graph import Policy, read_graph
@@ -52,6 +53,7 @@ ARM = "federated"
 _BETWEEN_LOOKS = 1.0
 _EARLY = 64  # messages that may wait for this node to be ready
 _EARLY_TOKENS = 8
+_COMING_AND_GOING = ("training", "exchanging", "resting")
 _OTHERS = 5.0  # seconds for other founders to come, once one has that has begun
 
 
@@ -531,10 +533,12 @@ class Node:
         what, price = type(released.message).__name__, None
         if isinstance(released.protection, Unprotected):
             protection = f"none: {released.protection.what}"
+        elif released.protection == PUBLIC:
+            protection = PUBLIC
         else:
-            protection = released.protection
-            charged = self._owner.gate.charged if protection != "public" and self._owner is not None else None
-            price = None if charged is None else f"ε {charged:.4g} so far"
+            charged = None if self._owner is None else self._owner.gate.charged
+            protection = _PAID[what]
+            price = released.protection + ("" if charged is None else f"; ε {charged:.4g} or more in all")
         self._audit.left(
             to=name, what=what, nbytes=len(data), digest=hashlib.sha256(data).hexdigest(), protection=protection,
             price=price, session=session,
@@ -565,9 +569,8 @@ class Node:
                 self._metrics.spent(fields["spent"])
                 if fields["best"] is not None:
                     self._metrics.validated(fields["best"])
-                self._log.info(
-                    "epoch", epoch=fields["epoch"], peers=len(fields["peers"]), validation_mrr=fields["score"]
-                )
+                score = {} if fields["score"] is None else {"validation_mrr": fields["score"]}
+                self._log.info("epoch", epoch=fields["epoch"], peers=len(fields["peers"]), **score)
             case "damaged":
                 self._log.error("checkpoint", reason="damaged")
                 self._audit.note("checkpoint damaged", sentence=fields["why"])
@@ -660,7 +663,7 @@ class Node:
         if state != self._state and not (self._state == "done" and state in ("exchanging", "resting")):
             self._state, self._since = state, time.time()
             self._metrics.state(state)
-            self._log.info("state", state=state)
+            self._log.write("debug" if state in _COMING_AND_GOING else "info", "state", {"state": state})
 
     def _health(self) -> tuple[bool, dict[str, Any]]:
         here = sum(peer.here for peer in self._peers.values())
@@ -723,6 +726,9 @@ _WORDS = {
     "reason": (*(name.lower() for name in pb.Reason.keys()), "damaged"),  # noqa: SIM118
     "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
 }
+_PAID = {"Offer": "DP-SGD", "Gradient": "noised votes"}
+"""What protects a message that was paid for; its price is the entry of the ledger."""
+
 _MEETING_PROTECTION = {
     "Keys": "none: how many keys there are",
     "Intersect": "private set intersection",

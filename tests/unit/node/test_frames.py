@@ -13,9 +13,7 @@ WHOLE = pb.Frame(part=pb.Part(step=7, heard=3, channel=2, more=True, body=b"body
 
 
 @pytest.mark.parametrize("decode", [decode_frame, decode_meeting])
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"\x0a\x05ab", b"\x9a\x06\x00"], ids=["none", "noise", "cut", "other"]
-)
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\x0a\x05ab", b"\x9a\x06\x00"], ids=["none", "noise", "cut", "other"])
 def test_what_is_no_frame(decode: object, data: bytes) -> None:
     with pytest.raises(Refused) as refused:
         decode(data)  # type: ignore[operator]

@@ -1,0 +1,296 @@
+"""Two peers over real streams that break, are replaced, and are hung up on, by either side and at odd moments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("grpc", reason="needs the extra node")
+
+from tests.consortium import members
+
+from fkge.errors import PeerError
+from fkge.node.frames import FEDERATION, MEETING, Refused
+from fkge.node.identity import Identity
+from fkge.node.peer import Bucket, Peer
+from fkge.node.settings import PeerSettings
+from fkge.node.transport import Line, Transport
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
+    return members(tmp_path_factory.mktemp("members"), "ant", "bee")
+
+
+class Ear:
+    """Hears one peer; `react` may do something about it."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, bytes]] = []
+        self.react: Callable[[Peer, bytes], None] = lambda peer, body: None
+        self.over: list[Refused] = []
+        self.errors: list[BaseException] = []
+        self.came = asyncio.Event()
+
+    def heard(self, peer: Peer, channel: int, body: bytes) -> None:
+        self.messages.append((channel, body))
+        self.came.set()
+        self.react(peer, body)
+
+    def ended(self, peer: Peer, why: Refused) -> None:
+        self.over.append(why)
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+class Link:
+    """`ant` listens, `bee` calls; each sees the other as a peer. A session outlives its streams."""
+
+    def __init__(self, transport: Transport, address: str, **settings: Any) -> None:
+        self._transport, self._address = transport, address
+        self.ears = (Ear(), Ear())
+        self.ant = Peer("bee", PeerSettings(**settings), self.ears[0])
+        self.bee = Peer("ant", PeerSettings(**settings), self.ears[1])
+        self.fresh()
+        self.line: Line | None = None
+        self.ends: list[asyncio.Task[Refused | None]] = []
+        self._welcomed: asyncio.Future[asyncio.Task[Refused | None]]
+
+    def fresh(self) -> None:
+        for peer in (self.ant, self.bee):
+            peer.fresh(bytes(16))
+            assert peer.session is not None
+            peer.session.limits[FEDERATION] = 1 << 24
+
+    async def welcome(self, line: Line) -> None:
+        await line.read()
+        if self.ant.session is not None and self.bee.session is not None:
+            self.ant.session.resume(self.bee.session.heard)
+        end = asyncio.create_task(self.ant.carry(line))
+        self._welcomed.set_result(end)
+        await asyncio.wait((end,))
+
+    async def connect(self) -> None:
+        self._welcomed = asyncio.get_running_loop().create_future()
+        self.line = await self._transport.call(self._address, "ant")
+        assert self.ant.session is not None
+        assert self.bee.session is not None
+        self.bee.session.resume(self.ant.session.heard)
+        await self.line.write(b"here I am")
+        called = await self._welcomed
+        self.ends = [called, asyncio.create_task(self.bee.carry(self.line))]
+        await until(lambda: self.bee.here)
+
+    async def ended(self) -> list[Refused | None]:
+        """What either side says of the end of the stream."""
+        async with asyncio.timeout(20):
+            calling = await self.ends[1]
+            assert self.line is not None
+            await self.line.close()
+            return [await self.ends[0], calling]
+
+
+@asynccontextmanager
+async def linked(identities: dict[str, Identity], **settings: Any) -> AsyncIterator[Link]:
+    server, client = Transport(lambda: identities["ant"]), Transport(lambda: identities["bee"])
+    links: list[Link] = []
+    port = await server.listen("127.0.0.1", 0, lambda line: links[0].welcome(line))
+    links.append(Link(client, f"127.0.0.1:{port}", **settings))
+    try:
+        await links[0].connect()
+        yield links[0]
+    finally:
+        if links[0].line is not None:
+            await links[0].line.close()
+        await server.close()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def test_messages_pass_both_ways_over_streams_that_break(identities: dict[str, Identity]) -> None:
+    said = [bytes([i]) * size for i, size in enumerate((0, 1, 3 << 20, 100, 2 << 20, 5, 1 << 20, 7))]
+
+    async def go() -> None:
+        async with linked(identities) as link:
+            for number, body in enumerate(said):
+                link.ant.send(FEDERATION, body)
+                link.bee.send(FEDERATION, body)
+                if number % 2:
+                    assert link.line is not None
+                    await link.line.close()  # with whatever is on its way
+                    assert await link.ended() == [None, None]
+                    await link.connect()
+            await until(lambda: all(len(ear.messages) == len(said) for ear in link.ears))
+            for ear in link.ears:
+                assert ear.messages == [(FEDERATION, body) for body in said]
+                assert ear.errors == ear.over == []
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("side", ["ant", "bee"])
+def test_the_other_side_learns_why(identities: dict[str, Identity], side: str) -> None:
+    async def go() -> None:
+        async with linked(identities) as link:
+            getattr(link, side).hang_up(Refused("budget", "nothing left"))
+            for ended, name in zip(await link.ended(), ("ant", "bee"), strict=True):
+                assert ended is not None
+                assert (ended.reason, str(ended), ended.ours) == ("budget", "nothing left", name == side)
+            assert link.ant.session is link.bee.session is None
+            assert (link.ant.state, link.ant.reason) == ("refused", "budget")
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_hanging_up_while_a_message_is_heard(identities: dict[str, Identity], side: int) -> None:
+    async def go() -> None:
+        async with linked(identities) as link:
+            link.ears[side].react = lambda peer, body: peer.hang_up(Refused("malformed", "that was wrong"))
+            peers = (link.ant, link.bee)
+            for _ in range(5):
+                peers[1 - side].send(FEDERATION, b"x" * 200)
+            assert [ended and ended.reason for ended in await link.ended()] == ["malformed", "malformed"]
+            assert len(link.ears[side].messages) == 1  # nothing after it was listened to
+
+    asyncio.run(go())
+
+
+def test_what_a_listener_refuses_and_what_it_stumbles_over(identities: dict[str, Identity]) -> None:
+    async def go(error: Exception) -> tuple[list[str | None], list[BaseException]]:
+        async with linked(identities) as link:
+
+            def react(peer: Peer, body: bytes) -> None:
+                raise error
+
+            link.ears[0].react = react
+            link.bee.send(FEDERATION, b"x")
+            return [e.reason if e else None for e in await link.ended()], link.ears[0].errors
+
+    assert asyncio.run(go(PeerError("no"))) == (["malformed", "malformed"], [])
+    assert asyncio.run(go(Refused("overlap", "no"))) == (["overlap", "overlap"], [])
+    stumbled = ZeroDivisionError()
+    assert asyncio.run(go(stumbled)) == ([None, None], [stumbled])
+
+
+def test_without_a_stream_the_session_ends_all_the_same(identities: dict[str, Identity]) -> None:
+    async def go() -> None:
+        async with linked(identities) as link:
+            assert link.line is not None
+            await link.line.close()
+            await link.ended()
+            assert link.ant.session is not None  # it may come back
+            link.ant.hang_up(Refused("replaced", "another stream"))
+            assert link.ant.session is not None
+            link.ant.session.backlog = 10
+            link.ant.send(FEDERATION, bytes(20))
+            link.ant.send(FEDERATION, b"one too many")
+            assert link.ant.session is None
+            await until(lambda: link.ears[0].over)
+            assert [why.reason for why in link.ears[0].over] == ["stalled"]
+
+    asyncio.run(go())
+
+
+def test_one_stream_at_a_time_and_the_newest_wins() -> None:
+    async def go() -> list[str]:
+        peer, order = Peer("bee", PeerSettings(), Ear()), []
+
+        async def stream(name: str, hold: asyncio.Event) -> None:
+            try:
+                async with peer.alone():
+                    order.append(f"{name} in")
+                    await hold.wait()
+                    order.append(f"{name} out")
+            except Refused as error:
+                order.append(f"{name} {error.reason}")
+
+        holds = [asyncio.Event() for _ in range(3)]
+        tasks = []
+        for name, hold in zip("abc", holds, strict=True):
+            tasks.append(asyncio.create_task(stream(name, hold)))
+            await asyncio.sleep(0)
+        for hold in holds:
+            hold.set()
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(go()) == ["a in", "a out", "b replaced", "c in", "c out"]
+
+
+def test_a_newer_stream_ends_the_older_and_nothing_is_lost(identities: dict[str, Identity]) -> None:
+    async def go() -> None:
+        async with linked(identities) as link:
+            link.bee.send(MEETING, b"before")
+            await link.ears[0].came.wait()
+            async with link.ant.alone():
+                pass
+            assert [e.reason if e else None for e in await link.ended()] == ["replaced", "replaced"]
+            assert link.ant.state == link.bee.state == "away"
+            link.bee.send(MEETING, b"after")
+            await link.connect()
+            await until(lambda: len(link.ears[0].messages) == 2)
+            assert link.ears[0].messages == [(MEETING, b"before"), (MEETING, b"after")]
+
+    asyncio.run(go())
+
+
+def test_a_slow_peer_can_still_be_hung_up_on(identities: dict[str, Identity]) -> None:
+    """At 16 kB/s a mebibyte takes a minute; nobody waits for that to say good bye."""
+
+    async def go() -> None:
+        async with linked(identities, bandwidth="16k") as link:
+            link.bee.send(FEDERATION, bytes(1 << 20))
+            await until(lambda: link.bee.bytes_out)
+            link.bee.hang_up(Refused("leaving", "the node stops"))
+            assert [e.reason if e else None for e in await link.ended()] == ["leaving", "leaving"]
+
+    asyncio.run(go())
+
+
+def test_floods_are_told_from_talk(identities: dict[str, Identity]) -> None:
+    async def go(channel: int, count: int, size: int) -> list[str | None]:
+        async with linked(identities) as link:
+            for _ in range(count):
+                link.bee.send(channel, bytes(size))
+            if count < 1000:
+                await until(lambda: len(link.ears[0].messages) == count)
+                link.bee.hang_up(Refused("leaving", "done"))
+            return [e.reason if e else None for e in await link.ended()]
+
+    assert asyncio.run(go(FEDERATION, 900, 10)) == ["leaving", "leaving"]
+    assert asyncio.run(go(FEDERATION, 3000, 10)) == ["too_many", "too_many"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 50)), min_size=1, max_size=40))
+def test_a_bucket_lets_through_its_rate_and_one_burst(steps: list[tuple[float, float]]) -> None:
+    now = 0.0
+    bucket, taken = Bucket(3.0, 20.0, clock=lambda: now), 0.0
+    for seconds, amount in steps:
+        now += seconds
+        if bucket.allows(amount):
+            taken += amount
+    assert taken <= 20 + 3 * now + 1e-6
+
+
+def test_a_bucket_says_how_long_to_wait() -> None:
+    now = 0.0
+    bucket = Bucket(10.0, clock=lambda: now)
+    assert [bucket.take(10), bucket.take(5), bucket.take(100)] == [0.0, 0.5, 10.5]
+    now = 10.5
+    assert bucket.take(0) == 0.0
+    assert not bucket.allows(1)
+    now = 1000.0
+    assert bucket.allows(10)  # and no more than a second's worth was saved up
+    assert not bucket.allows(0.1)
