@@ -23,7 +23,7 @@ from fkge.federation.codec import LIMIT, decode, encode
 from fkge.federation.gate import Gate
 from fkge.node import frames_pb2 as pb
 from fkge.node.consortium import Consortium
-from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_frame, refusal
+from fkge.node.frames import FEDERATION, VERSIONS, Refused, decode_frame, refusal
 from fkge.node.greeting import CAPABILITIES, check_greeting, check_proof, new_life, program, terms_of
 from fkge.node.identity import Identity
 from fkge.node.kits import Member
@@ -37,6 +37,7 @@ from fkge.ppat import Candidate, Gradient, Received, Samples
 DESK = "desk"
 _SETTINGS = FederationSettings.build({"start": "together", "privacy": {"mode": "none"}, "train": {"dim": 8}})
 _BACKLOG = 2 * LIMIT
+_NO_MESSAGE = b"\0"  # a message of the codec begins with the number of a field, which is not zero
 
 
 def found(folder: Path, callers: Sequence[str]) -> None:
@@ -80,9 +81,9 @@ class Desk(Node):
         peer.session.limits[FEDERATION], peer.session.backlog = LIMIT, _BACKLOG
 
     def heard(self, peer: Peer, channel: int, body: bytes) -> None:
-        """Answer; what comes on the other channel goes back as it is."""
-        if channel == MEETING:
-            peer.send(MEETING, body)
+        """Answer; bytes that are no message go back as they are."""
+        if body.startswith(_NO_MESSAGE):
+            peer.send(FEDERATION, body)
             return
         message, session = decode(body)
         answer = Gradient(message.step, message.vectors) if isinstance(message, Samples) else Received(message.step)
@@ -113,9 +114,15 @@ class Caller:
         """Open a stream and greet; whether the session goes on from an earlier one."""
         resumed = await self._greet()
         assert self._line is not None
-        self._carrying = asyncio.create_task(self.peer.carry(self._line))
+        self._carrying = asyncio.create_task(self._carry(self._line))
         await asyncio.sleep(0)
         return resumed
+
+    async def _carry(self, line: Line) -> Refused | None:
+        ended = await self.peer.carry(line)
+        if ended is not None:  # the session is over, and not just the stream
+            self.failed(ended)
+        return ended
 
     async def deafen(self, bodies: Sequence[bytes]) -> None:
         """Open a stream, greet and say all this, but never read an answer."""
@@ -177,9 +184,9 @@ class Caller:
         return answer
 
     async def echo(self, body: bytes) -> bytes:
-        """The same bytes, there and back: all but the codec."""
+        """The same bytes, there and back, though one is zero: all but the codec."""
         self._answer = asyncio.get_running_loop().create_future()
-        self.peer.send(MEETING, body)
+        self.peer.send(FEDERATION, _NO_MESSAGE + body[1:])
         return await self._answer
 
     async def step(self, vectors: torch.Tensor) -> None:

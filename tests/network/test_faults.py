@@ -272,8 +272,8 @@ def test_both_checkpoints_damaged(tmp_path: Path) -> None:
         for _ in range(2):
             circle.start("ant")
             assert circle.ended("ant") == exits.RUN, circle.output("ant")
-        assert "damaged" in circle.output("ant").splitlines()[-1]
-        circle.await_results("bee")
+        assert "both checkpoints are damaged" in circle.output("ant").splitlines()[-1]
+        assert not circle.result("ant").exists()
         # The owner's word is needed to begin from the beginning.
         circle.start("ant", "--anew")
         circle.await_results()
@@ -301,6 +301,29 @@ def test_other_data_need_a_word_and_others_align_anew(tmp_path: Path) -> None:
         for name, rows in {"ant": [24, 34], "cat": [24, 24]}.items():
             assert len(circle.audit(name, "life")) == 1
             assert [entry["rows"] for entry in circle.audit(name, "aligned", peer="bee")] == rows
+
+
+@pytest.mark.long
+def test_who_begins_anew_has_spent_what_was_spent(tmp_path: Path) -> None:
+    with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, dp_settings(exchanges=40)) as circle:
+        circle.start_all()
+        await_epoch(circle, 5)
+        assert circle.kill("ant", signal.SIGTERM) == 0
+        with Ledger.open(circle.ledger("ant")) as ledger:
+            before = {e.key for e in ledger.entries() if e.kind == "paid"}
+        circle.start("ant", "--anew")
+        circle.await_results()
+        circle.stop_all()
+        circle.check_ended("bee")
+        circle.check_whole("ant")
+        with Ledger.open(circle.ledger("ant")) as ledger:
+            paid = [e.key for e in ledger.entries() if e.kind == "paid"]
+            assert ledger.charged(ledger.budgets[0]) <= 8.0
+        assert before < set(paid)
+        assert len(paid) == len(set(paid)) <= circle.settings.total_epochs
+        result = json.loads(circle.result("ant").read_text())
+        assert result["epochs"] == len(paid) - len(before)
+        assert circle.audit("ant", "budget")
 
 
 def test_who_comes_late_joins_and_who_leaves_is_not_missed(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from torch import Tensor
@@ -72,7 +72,11 @@ def encode(released: Released, session: int = 0) -> bytes:
     if KINDS.get(kind) is not type(message):  # a name is not enough: the protocol has a `Received` of its own
         raise TypeError(f"{kind} is nothing that may leave an owner")
     parts: list[_Bytes] = []
-    _write(parts, _MESSAGE, {"session": session, kind.lower(): message})
+    if session:
+        parts += _SESSION.head, _varint(session)
+    field = _OF_KIND[kind]
+    parts.append(field.head)
+    field.write(parts, message)
     return b"".join(parts)
 
 
@@ -243,38 +247,78 @@ def _read_name(data: memoryview) -> str:
 
 # -- tensors -----------------------------------------------------------------------------------------
 
-_TYPES: dict[int, tuple[torch.dtype, np.dtype[Any]]] = {
-    wire_pb2.Tensor.FLOAT32: (torch.float32, np.dtype("<f4")),
-    wire_pb2.Tensor.FLOAT64: (torch.float64, np.dtype("<f8")),
-    wire_pb2.Tensor.INT64: (torch.int64, np.dtype("<i8")),
+_TYPES: dict[int, np.dtype[Any]] = {
+    wire_pb2.Tensor.FLOAT32: np.dtype("<f4"),
+    wire_pb2.Tensor.FLOAT64: np.dtype("<f8"),
+    wire_pb2.Tensor.INT64: np.dtype("<i8"),
 }
-_CODES = {kind: code for code, (kind, _) in _TYPES.items()}
+_CODES = {kind.newbyteorder("="): code for code, kind in _TYPES.items()}
 
 
 def _write_tensor(parts: list[_Bytes], value: Tensor) -> int:
-    code = _CODES.get(value.dtype)
-    if code is None or value.ndim > DIMENSIONS:
-        raise TypeError(f"a tensor of {value.ndim} dimensions of {value.dtype} has no place in a message")
-    numbers = value.detach().cpu().contiguous().numpy().reshape(-1).astype(_TYPES[code][1], copy=False)
-    values = {"type": code, "shape": value.shape if value.ndim else None, "data": numbers if len(numbers) else None}
-    return _write_within(parts, _TENSOR, values)
+    # As few calls into torch as can be: its ways are long, and a node comes to each of them fresh from waiting.
+    numbers = (value if value.device.type == "cpu" and not value.requires_grad else value.detach().cpu()).numpy()
+    head = _head(numbers.dtype, numbers.shape)
+    parts.append(head)
+    if numbers.size:
+        parts.append(np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<")).data)
+    return len(head) + numbers.nbytes
+
+
+@lru_cache(256)
+def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """All of a tensor's field but its tag, up to its numbers. Steps of one game have the same."""
+    code = _CODES.get(kind)
+    if code is None or len(shape) > DIMENSIONS:
+        raise TypeError(f"a tensor of {len(shape)} dimensions of {kind} has no place in a message")
+    parts: list[_Bytes] = []
+    _write(parts, _TENSOR, {"type": code, "shape": shape or None})
+    size = kind.itemsize * math.prod(shape)
+    if size:
+        parts += _DATA.head, _varint(size)
+    fields = b"".join(parts)
+    return _varint(len(fields) + size) + fields
+
+
+class _Seen(NamedTuple):
+    """How a tensor began that was all right: another of that length, if it begins alike, is right, too."""
+
+    head: bytes
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+_MANY = 256
+_SEEN: dict[int, _Seen] = {}
+"""By the length of a tensor's field."""
 
 
 def _read_tensor(data: memoryview) -> Tensor:
+    seen = _SEEN.get(len(data))
+    if seen is None or data[: len(seen.head)] != seen.head:
+        seen = _looked_at(data)
+        if len(_SEEN) >= _MANY:
+            _SEEN.clear()
+        _SEEN[len(data)] = seen
+    numbers = np.frombuffer(bytearray(data[len(seen.head) :]), seen.kind).reshape(seen.shape)
+    return torch.from_numpy(numbers.astype(seen.kind.newbyteorder("="), copy=False))
+
+
+def _looked_at(data: memoryview) -> _Seen:
+    """What a tensor is, by all that stands before its numbers."""
     values = _read(data, _TENSOR)
     code, shape, numbers = values.get("type", 0), values.get("shape", ()), values.get("data", b"")
     if code not in _TYPES:
         raise PeerError(f"a message has a tensor of type {code}, which there is not")
-    kind = _TYPES[code][1]
+    kind = _TYPES[code]
     if kind.itemsize * math.prod(shape) != len(numbers):
         raise PeerError(f"a message has a tensor of {len(numbers):,} bytes and of shape {shape}, which do not agree")
     if kind.itemsize * math.prod(max(side, 1) for side in shape) > LIMIT:
         raise PeerError(f"a message has a tensor of shape {shape}: empty, and too large for its strides")
-    array = np.frombuffer(numbers, np.uint8).copy().view(kind).reshape(shape)
-    return torch.from_numpy(array.astype(kind.newbyteorder("="), copy=False))
+    return _Seen(bytes(data[: len(data) - len(numbers)]), kind, shape)
 
 
-def _write_shape(parts: list[_Bytes], value: torch.Size) -> int:
+def _write_shape(parts: list[_Bytes], value: tuple[int, ...]) -> int:
     return _write_bytes(parts, b"".join(map(_varint, value)))
 
 
@@ -291,10 +335,6 @@ def _read_shape(data: memoryview) -> tuple[int, ...]:
     return shape
 
 
-def _write_data(parts: list[_Bytes], value: npt.NDArray[Any]) -> int:
-    return _write_bytes(parts, value.view(np.uint8).data)
-
-
 def _read_data(data: memoryview) -> memoryview:
     if not len(data):
         raise PeerError("a message spells out that a tensor has no numbers, which goes without saying")
@@ -309,7 +349,7 @@ _PLAIN: dict[int, tuple[int, _Write, _Read]] = {
     FieldDescriptor.TYPE_STRING: (_LENGTH, _write_name, _read_name),
     FieldDescriptor.TYPE_ENUM: (_VARINT, _write_number, _read_number),
     FieldDescriptor.TYPE_UINT32: (_LENGTH, _write_shape, _read_shape),  # the only one is a list, and lists are packed
-    FieldDescriptor.TYPE_BYTES: (_LENGTH, _write_data, _read_data),
+    FieldDescriptor.TYPE_BYTES: (_LENGTH, _write_bytes, _read_data),
 }
 
 
@@ -346,3 +386,6 @@ def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
 
 _TENSOR = _form(wire_pb2.Tensor.DESCRIPTOR)
 _MESSAGE = _form(wire_pb2.Message.DESCRIPTOR)
+_DATA = next(field for field in _TENSOR.values() if field.name == "data")
+_SESSION = next(field for field in _MESSAGE.values() if field.name == "session")
+_OF_KIND = {kind: field for kind in KINDS for field in _MESSAGE.values() if field.name == kind.lower()}

@@ -57,7 +57,7 @@ class Door:
         self._hello, self._through, self._refused, self._failed = hello, through, refused, failed
         self.identity = Identity.load(config.folder / config.node.identity)
         self._stamp = self._kit_stamp()
-        self.transport = Transport(lambda: self.identity, at_once=4 * len(peers) + 32)
+        self.transport = Transport(lambda: self.identity, at_once=32 * len(peers) + 64)
 
     # -- coming in -----------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Door:
                     await self._through(peer, line, hello, answer)
         except Refused as error:
             self._refused(self._peers.get(name), name, error)
-            await _last_word(line, error)
+            await _last_word(line, error, patient=name in self._peers and error.reason != "too_many")
         except asyncio.CancelledError:
             pass  # the caller is gone
         except Exception as error:
@@ -211,9 +211,10 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def _last_word(line: Line, why: Refused) -> None:
+async def _last_word(line: Line, why: Refused, patient: bool = True) -> None:
+    """Say why. `patient`: wait until the other side has seen it; whoever just knocks does not get that much."""
     with contextlib.suppress(Refused, TimeoutError):
         async with asyncio.timeout(_LAST_WORD):
-            if await line.write(bye(why.reason, str(why))):
+            if await line.write(bye(why.reason, str(why))) and patient:
                 await line.done()
                 await line.drain()

@@ -559,8 +559,9 @@ class Node:
                 outcome = "refused" if event == "over budget" else "aborted"
                 self._metrics.exchanged(name, outcome)
                 self._log.info("exchange abandoned", peer=name, outcome=outcome)
-                if event == "stray" and not self._peers[name].strays.allows():
-                    self._peers[name].hang_up(Refused("out_of_order", "messages of exchanges that are not under way"))
+                waste = event == "stray" or (event == "given up" and not fields["hosting"])
+                if waste and not self._peers[name].strays.allows():
+                    self._peers[name].hang_up(Refused("too_many", f"exchanges that come to nothing ({event})"))
             case "translated":
                 self._exchanges[name] = self._exchanges.get(name, 0) + 1
                 self._metrics.exchanged(name, "finished")

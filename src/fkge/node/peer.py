@@ -94,7 +94,7 @@ class Peer:
         self.bytes_in = self.bytes_out = 0
         self.program = ""
         self.hellos = Bucket(0.5, 20)
-        self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(100, 1000), Bucket(200, 2000)
+        self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(2000, 20_000), Bucket(200, 2000)
         self.strays = Bucket(1, 100)
         self.certificate = b""
         self._listener = listener
@@ -197,7 +197,8 @@ class Peer:
                 if await line.write(bye(self._ended.reason, str(self._ended))):
                     await line.done()
                     await asyncio.wait((reader,))
-                    await line.drain()
+                    if reader.exception() is self._ended:  # nobody reads any more; else the other side has hung up
+                        await line.drain()
 
     def _parted(self, *tasks: asyncio.Task[None]) -> Refused | None:
         """There is no stream any more; why."""

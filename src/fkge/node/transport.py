@@ -28,6 +28,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_metadata_size", 8192),
     ("grpc.compression_enabled_algorithms_bitset", 1),  # none: few bytes would become many
     ("grpc.server_handshake_timeout_ms", int(1000 * _HANDSHAKE)),
+    ("grpc.max_allowed_incoming_connections", 512),  # or whoever knocks could use up the files a process may have open
     ("grpc.keepalive_time_ms", _PING),
     ("grpc.keepalive_timeout_ms", _PONG),
     ("grpc.keepalive_permit_without_calls", 1),

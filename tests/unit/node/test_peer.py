@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,7 @@ pytest.importorskip("grpc", reason="needs the extra node")
 from tests.consortium import members
 
 from fkge.errors import PeerError
+from fkge.node import peer as module
 from fkge.node.frames import FEDERATION, MEETING, Refused
 from fkge.node.identity import Identity
 from fkge.node.peer import Bucket, Peer
@@ -153,6 +155,20 @@ def test_the_other_side_learns_why(identities: dict[str, Identity], side: str) -
     asyncio.run(go())
 
 
+def test_both_hang_up_at_once_and_neither_waits_for_the_other(
+    identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LAST_WORD", 600.0)
+
+    async def go() -> None:
+        async with linked(identities) as link:
+            for peer in (link.ant, link.bee):
+                peer.hang_up(Refused("leaving", "the node stops"))
+            assert [e.reason if e else None for e in await link.ended()] == ["leaving", "leaving"]
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("side", [0, 1])
 def test_hanging_up_while_a_message_is_heard(identities: dict[str, Identity], side: int) -> None:
     async def go() -> None:
@@ -259,18 +275,17 @@ def test_a_slow_peer_can_still_be_hung_up_on(identities: dict[str, Identity]) ->
     asyncio.run(go())
 
 
-def test_floods_are_told_from_talk(identities: dict[str, Identity]) -> None:
-    async def go(channel: int, count: int, size: int) -> list[str | None]:
-        async with linked(identities) as link:
-            for _ in range(count):
-                link.bee.send(channel, bytes(size))
-            if count < 1000:
-                await until(lambda: len(link.ears[0].messages) == count)
-                link.bee.hang_up(Refused("leaving", "done"))
-            return [e.reason if e else None for e in await link.ended()]
+@pytest.mark.parametrize(("channel", "size", "most"), [(FEDERATION, 10, 20_000), (MEETING, 500, 2000)])
+def test_floods_are_told_from_talk(channel: int, size: int, most: int) -> None:
+    async def go() -> int:
+        peer, ear = Peer("bee", PeerSettings(), Ear()), Ear()
+        peer._listener = ear
+        with contextlib.suppress(Refused):
+            while len(ear.messages) < 2 * most:
+                peer._hear(channel, bytes(size))
+        return len(ear.messages)
 
-    assert asyncio.run(go(FEDERATION, 900, 10)) == ["leaving", "leaving"]
-    assert asyncio.run(go(FEDERATION, 3000, 10)) == ["too_many", "too_many"]
+    assert most <= asyncio.run(go()) < 2 * most
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 50)), min_size=1, max_size=40))
