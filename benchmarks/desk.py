@@ -87,7 +87,10 @@ class Desk(Node):
             return
         message, session = decode(body)
         answer = Gradient(message.step, message.vectors) if isinstance(message, Samples) else Received(message.step)
-        peer.send(FEDERATION, encode(self._gate.release(answer, peer.name, session), session))
+        released = self._gate.release(answer, peer.name, session)
+        data = encode(released, session)
+        self._left(peer.name, released, session, data)
+        peer.send(FEDERATION, data)
 
 
 class Caller:
