@@ -90,6 +90,14 @@ class Tokens:
             self._tokens[kind][ids] = smaller
         return changed
 
+    def adopt(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
+        """Take over what the partner of `common` has settled on with the others, be it larger. Whether one changed."""
+        changed = False
+        for kind in KINDS:
+            changed |= bool((self._tokens[kind][common.ids(kind)] != received[kind]).any())
+            self._tokens[kind][common.ids(kind)] = received[kind]
+        return changed
+
 
 def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     """Exchange between all pairs, in one process, until nothing changes. Returns the rounds it took."""

@@ -75,7 +75,7 @@ class Settling:
         news: list[dict[str, pb.Tokens]] = []
         if word.settled:
             self._settled[peer] = word
-            if self.tokens.merge(self._commons[peer], arrays):
+            if self.tokens.adopt(self._commons[peer], arrays):
                 self._quiet = 0
         elif word.generation >= self._generation:
             if word.generation > self._generation:

@@ -205,3 +205,15 @@ def test_tokens_pass_the_wire_as_they_are() -> None:
     heard = listened(common, pb.Tokens.FromString(spoken(tokens, common, round=3).SerializeToString()))
     assert heard["entity"].tolist() == tokens["entity"][[4, 0]].tolist()
     assert heard["relation"].tolist() == tokens["relation"][[2]].tolist()
+
+
+def test_who_begins_anew_takes_over_what_the_others_have_settled_on() -> None:
+    """Also where its own tokens, drawn anew, are the smaller ones: the others have begun with theirs."""
+    both = Common(np.array([0, 2]), np.array([0]))
+    settled, fresh = Tokens.draw({"entity": 3, "relation": 1}, 1), Tokens.draw({"entity": 3, "relation": 1}, 2)
+    one = Settling(fresh, {"bee": both}, 2)
+    assert one.hear("bee", spoken(settled, both, settled=True)) != []
+    assert one.done
+    for kind in KINDS:
+        assert (one.tokens[kind][both.ids(kind)] == settled[kind][both.ids(kind)]).all()
+    assert one.tokens["entity"][1] == Tokens.draw({"entity": 3, "relation": 1}, 2)["entity"][1]
