@@ -114,7 +114,8 @@ def test_an_authority_can_know_the_members_beforehand(fkge: Shell) -> None:
     Path("consortium.toml").write_text(PLAN.replace("genes.example", "genes.other"))
     assert "Kits were made anew" in fkge("cert", "authority", "--members", "consortium.toml", "--out", "authority")
     fkge("cert", "install", "authority/kits/clinic.kit.json", "--into", "clinic")
-    assert 'address = "genes.other:7443"' in Path("clinic/peers.toml").read_text()
+    assert 'address = "genes.example:7443"' in Path("clinic/peers.toml").read_text()
+    assert 'address = "genes.other:7443"' in Path("clinic/peers.toml.new").read_text()
 
 
 def test_what_was_not_compared_is_not_taken(fkge: Shell) -> None:

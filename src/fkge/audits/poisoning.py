@@ -24,6 +24,7 @@ from fkge.evaluation.attacks import POISONS, targeted
 from fkge.federation import Arm, Federation, Home, Offer, Owner
 from fkge.federation.source import Member
 from fkge.graph.graph import HEAD, TAIL
+from fkge.privacy import Head
 from fkge.simulations import Simulation
 
 TOLERANCE = 0.02
@@ -51,9 +52,11 @@ class Hostile(Home):
 
     poison: Attack | None = None
 
-    def owner(self, arm: Arm, late: bool = False, secret: int | None = None) -> tuple[Owner, bool]:
+    def owner(
+        self, arm: Arm, late: bool = False, secret: int | None = None, ledger: Head | None = None
+    ) -> tuple[Owner, bool]:
         """The owner, with its mouth under the attacker's control. Nobody else can tell."""
-        owner, trained = super().owner(arm, late, secret)
+        owner, trained = super().owner(arm, late, secret, ledger)
         honest, poison = owner._offer, self.poison
 
         def offer(peer: str, mode: Any) -> Offer:

@@ -10,6 +10,7 @@ import typer
 
 from fkge.cli.nodes import NODE, NodeFile
 from fkge.cli.options import AsJson, example
+from fkge.errors import NodeError
 
 commands = typer.Typer()
 
@@ -38,7 +39,13 @@ def node(
     from fkge.node.node import run
     from fkge.node.settings import NodeConfig
 
-    run(NodeConfig.load(config), anew=anew, echo=not quiet, tape=tape, score=score)
+    found = NodeConfig.load(config)
+    if found.node.rehearsal != (score is not None):
+        raise NodeError(
+            f"{config}: rehearsal = true and --score go together: secrets follow from the seed then, and hide nothing. "
+            "For real data have neither"
+        )
+    run(found, anew=anew, echo=not quiet, tape=tape, score=score)
 
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge preflight --config node.toml"))

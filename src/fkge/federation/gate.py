@@ -16,6 +16,7 @@ payment; a crash after it finds the checkpoint. Neither loses a payment or makes
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -127,6 +128,7 @@ class Gate:
         self._votes: dict[tuple[str, int], str] = {}
         self._tally: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
+        self._counting = threading.Lock()
         self._told = 0.0
         self._charged: float | None = None
         self._priced = 0.0
@@ -136,7 +138,9 @@ class Gate:
         """By peer, ε that votes for it may cost at most, on top of what all of them may."""
 
     @classmethod
-    def open(cls, folder: Path, owner: str, settings: FederationSettings, life: str = "") -> Gate:
+    def open(
+        cls, folder: Path, owner: str, settings: FederationSettings, life: str = "", at_least: Head | None = None
+    ) -> Gate:
         """The gate of an owner whose ledger lies in `folder`, or where the settings say that it is kept for good.
 
         A ledger belongs to an owner's graph by the owner's name, not by what the graph holds today: triples that come
@@ -144,12 +148,13 @@ class Gate:
 
         Args:
             life: which run and arm this is, for keys in a ledger that others use too.
+            at_least: how far it had come before; one that is behind, or gone, is refused.
         """
         path = folder / "ledger.sqlite"
         if settings.privacy.ledger is not None:
             path = Path(settings.privacy.ledger) / f"{owner}.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger.open(path, graph=owner, budgets=budgets(settings))
+        ledger = Ledger.open(path, graph=owner, budgets=budgets(settings), at_least=at_least)
         return cls(settings, ledger, life if settings.privacy.ledger is not None else "")
 
     @property
@@ -272,19 +277,21 @@ class Gate:
 
     def _count(self, what: str, peer: str, nbytes: int) -> None:
         """Tallies, written within two seconds and at the end: what has no guarantee has no budget either."""
-        self._tally[what, peer] += 1
-        self._bytes[what, peer] += nbytes
+        with self._counting:
+            self._tally[what, peer] += 1
+            self._bytes[what, peer] += nbytes
         if time.monotonic() - self._told > _SECONDS_BETWEEN_TALLIES:
             self.settle()
 
     def settle(self) -> None:
         """Write down the tallies that are not yet."""
+        with self._counting:
+            tally, self._tally = self._tally, Counter()
+            nbytes, self._bytes = self._bytes, Counter()
+            self._told = time.monotonic()
         if self._ledger is not None:
-            for what, peer in self._tally:
-                self._ledger.note_unprotected(what, peer, self._bytes[what, peer], self._tally[what, peer])
-        self._tally.clear()
-        self._bytes.clear()
-        self._told = time.monotonic()
+            for what, peer in tally:
+                self._ledger.note_unprotected(what, peer, nbytes[what, peer], tally[what, peer])
 
     def close(self) -> None:
         """Let go of the ledger: the owner's work is over."""

@@ -52,6 +52,7 @@ from fkge.federation.settings import FederationSettings
 from fkge.federation.source import Federation, Links, Member
 from fkge.graph import Graph, Policy, Shareable, load_graph, sample_triples, save_graph
 from fkge.graph.graph import Triples
+from fkge.privacy import Head
 from fkge.settings import TrainSettings
 from fkge.trace import SILENT, Progress, read_json, write_atomically
 
@@ -182,7 +183,9 @@ class Home:
         """Where the owner keeps what belongs to `arm`."""
         return self.folder.parent.parent / "arms" / arm / self.name
 
-    def owner(self, arm: Arm, late: bool = False, secret: int | None = None) -> tuple[Owner, bool]:
+    def owner(
+        self, arm: Arm, late: bool = False, secret: int | None = None, ledger: Head | None = None
+    ) -> tuple[Owner, bool]:
         """The owner as this arm begins, or where it was when it was last saved; and whether it has trained already.
 
         One that deals with others works on its shareable graph; a lone one on all it knows.
@@ -190,6 +193,7 @@ class Home:
         Args:
             late: it joins a federation that has begun, so it does not start together with the others.
             secret: seed of rotations and of a game's noise; a simulation's own, which hides nothing, if None.
+            ledger: how far its ledger has come at least.
         """
         peers = {p: known for p, known in self.peers.items() if arm.peers and p not in self.refuses}
         graph = self.shared if arm.peers else self.graph
@@ -200,7 +204,7 @@ class Home:
         owner = Owner(
             self.name, graph, self.settings, peers, plan=arm.plan, seed=self.seed, decide=self.deciding(arm.peers),
             tokens=None if late else tokens, secret=self.seed if secret is None else secret, random=arm.random,
-            gate=self._gate(arm) if arm.peers else None,
+            gate=self._gate(arm, ledger) if arm.peers else None,
         )  # fmt: skip
         checkpoint = folder / "checkpoint.safetensors"
         if checkpoint.exists():
@@ -221,6 +225,15 @@ class Home:
             before.unlink(missing_ok=True)
             before.hardlink_to(now)
         owner.save(now)
+
+    def seen(self, arm: Arm) -> Head | None:
+        """How far the ledger had come by the owner's last checkpoint, if that says so."""
+        path = self.arm_folder(arm.name) / "checkpoint.safetensors"
+        try:
+            told = load_tensors(path, OWNER_FILE)[1]["ledger"]
+        except (RunError, KeyError):
+            return None
+        return None if told is None else Head(**told)
 
     def mend(self, arm: Arm) -> str | None:
         """Put the state kept before in the place of a damaged one. What was wrong, or None if nothing was."""
@@ -245,8 +258,8 @@ class Home:
             return str(error)
         return None
 
-    def _gate(self, arm: Arm) -> Gate:
-        return Gate.open(self.arm_folder(arm.name), self.name, self.settings, f"{self.run} {arm.name}: ")
+    def _gate(self, arm: Arm, at_least: Head | None) -> Gate:
+        return Gate.open(self.arm_folder(arm.name), self.name, self.settings, f"{self.run} {arm.name}: ", at_least)
 
     def manners(self, arm: Arm) -> Manners:
         """How the owner behaves in this arm. One that deals with nobody trains alone."""

@@ -240,7 +240,7 @@ class Manners:
         period: seconds of sleep, if nobody wakes the owner before; then it trains alone once.
         answer: seconds after which an exchange in which nothing moves is given up on.
         patient: where nobody is there at all, sleep and train alone once in a while, rather than all the time: peers
-            that are away may come back.
+            that are away may come back, or come for the first time.
         refuses: peers never translated for.
         avoids: peers never asked.
     """
@@ -510,7 +510,9 @@ class Protocol:
     @property
     def _no_more_news(self) -> bool:
         """Nobody who is there and willing will have any; nor, to who is patient, will those who may come back."""
-        return self._all_done(self._peers if self.manners.patient and not self._present else self._present)
+        if self.manners.patient and not self._present:
+            return bool(self._peers) and self._all_done(self._peers)
+        return self._all_done(self._present)
 
     def _all_done(self, peers: set[Peer]) -> bool:
         return peers <= self._last | self._unwilling

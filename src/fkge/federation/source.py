@@ -37,6 +37,7 @@ from fkge.align import Common, Keys, Pairs, find_common, label_keys, owner_keys,
 from fkge.align.links import Kind, Link
 from fkge.align.psi import Normalisation
 from fkge.errors import SettingsError, did_you_mean
+from fkge.federation.codec import NAME
 from fkge.graph import Graph, Policy, read_graph
 from fkge.settings import Settings, TrainSettings, read_toml
 from fkge.trace import SILENT, Progress
@@ -273,6 +274,8 @@ def checked(
             "folder, or into [[links]] of a .toml (same = true there: equal labels are the same thing)"
         )
     for owner in members:
+        if len(owner) > NAME:
+            raise SettingsError(f"{where}: the name {owner[:20]}… has {len(owner)} letters; {NAME} is the most")
         if owner.startswith(".") or "/" in owner or "|" in owner or owner == "":
             raise SettingsError(
                 f"{where}: {owner!r} cannot be an owner's name, since it names a folder too; "

@@ -79,6 +79,7 @@ class Door:
             if not peer.hellos.allows():
                 raise Refused("too_many", f"{name} calls too often; it may do so again in a while")
             hello = await self._greeted(line)
+            self._check_again(peer, certificate)
             self._check(peer, hello)
             if hello.probe:
                 await self._answer(line, peer, hello)
@@ -172,6 +173,15 @@ class Door:
             hello, peer.name, self.identity.consortium, self._terms, peer.settings, config.federation, _now(),
             config.node.clock,
         )  # fmt: skip
+
+    def _check_again(self, peer: Peer, certificate: bytes) -> None:
+        """It took its time to greet; what held then may not hold now."""
+        if self._peers.get(peer.name) is not peer:
+            raise Refused("stranger", "its owner has changed what it may have meanwhile; call again")
+        try:
+            self.identity.trust.check(certificate, _now(), peer.name)
+        except IdentityError as error:
+            raise not_trusted(error) from None
 
     @staticmethod
     def _check_pin(peer: Peer, certificate: bytes) -> None:

@@ -31,16 +31,18 @@ WIDEST = 1 << 16
 """Numbers of a peer's vector at most: how long its messages may be follows from what it says."""
 
 _NAME, _WIDTH = re.compile(r"[\w.+-]{1,64}", re.ASCII), re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
+_FILES = {"seed": "node.toml", "rehearsal": "node.toml"}
 _LIFE = 16
 _MOST = 64  # of versions, capabilities and terms
 
 
-def terms_of(settings: FederationSettings, seed: int) -> dict[str, str]:
+def terms_of(settings: FederationSettings, seed: int, rehearsal: bool = False) -> dict[str, str]:
     """What a peer must know of how this owner federates."""
     model = make_model(settings.shared_train)
     wide = widths(model)
     terms = {
-        "seed": str(seed), "start": settings.start, "translate": settings.translate, "share": settings.share,
+        "seed": str(seed), "rehearsal": str(rehearsal).lower(),
+        "start": settings.start, "translate": settings.translate, "share": settings.share,
         "neighbours": str(settings.neighbours).lower(), "aggregate": settings.aggregate, "moments": settings.moments,
         "privacy": settings.privacy.mode, "normalisation": settings.psi.normalisation,
         "model": settings.train.model, "width.entity": str(wide["entity"]), "width.relation": str(wide["relation"]),
@@ -143,11 +145,12 @@ def _check_terms(hello: pb.Hello, about: str, terms: Mapping[str, str]) -> None:
     for key, value in terms.items():
         theirs = hello.terms.get(key)
         if key not in _OWN and theirs != value:
+            where = _FILES.get(key, "federation.toml")
             raise Refused(
-                "terms",
-                f"{key} is {value} here and {plain(theirs or 'not said')} at {about}; agree on one (federation.toml)",
+                "terms", f"{key} is {value} here and {plain(theirs or 'not said')} at {about}; agree on one ({where})"
             )
     if _NAME.fullmatch(hello.terms.get("model", "")) is None or not all(
-        _WIDTH.fullmatch(hello.terms.get(key, "")) and int(hello.terms[key]) <= WIDEST for key in _OWN[1:]
+        _WIDTH.fullmatch(hello.terms.get(key, "")) and int(hello.terms[key]) <= min(WIDEST, 16 * int(terms[key]))
+        for key in _OWN[1:]
     ):
-        raise Refused("terms", f"{about} does not say what its vectors are like, or has over {WIDEST:,} numbers in one")
+        raise Refused("terms", f"{about} does not say what its vectors are like, or has far wider ones")

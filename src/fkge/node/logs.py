@@ -50,7 +50,7 @@ WORDS: dict[str, frozenset[str]] = {
             "peer connected", "peer lost", "peer refused", "peer restarted", "peer joined", "peer left",
             "exchange began", "exchange finished", "exchange abandoned", "aligned", "alignment refused",
             "epoch", "validated", "checkpoint", "budget spent", "refused", "library", "control",
-            "certificate", "revocation list", "retry", "resent", "duplicate dropped",
+            "certificate", "peers", "revocation list", "retry", "resent", "duplicate dropped",
         }
     ),
     "state": _words(

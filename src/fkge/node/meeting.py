@@ -9,14 +9,16 @@ intersect anew, as often as the other's turnstile lets them.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Callable
 
-from fkge.align import Common
+from fkge.align import Common, Keys
 from fkge.align.links import KINDS, Kind
 from fkge.align.psi import OverlapError
 from fkge.embed import make_model
 from fkge.federation import Acquaintance, FederationSettings, Home
+from fkge.federation.codec import LIMIT
 from fkge.federation.home import widths
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import MEETING, Refused, decode_meeting
@@ -38,11 +40,7 @@ async def align(
         PeerError: what the peer sent cannot be used.
     """
     settings, first = config.federation, home.name < peer.name
-    kinds: list[Kind] = [
-        k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
-    ]
-    links = peer.settings.links(config.folder, first)
-    keys = links.keys(home.shared, 0 if first else 1, kinds, settings.psi.normalisation)
+    keys, kinds = keys_with(peer, config, home), _kinds(settings)
     own = {kind: keys.of(kind) for kind in KINDS}
     ratio = min(settings.ratio, peer.settings.ratio)
     say(pb.Meeting(keys=pb.Keys(entities=len(own["entity"]), relations=len(own["relation"]), ratio=ratio)), "Keys")
@@ -71,6 +69,28 @@ async def align(
         found = {}
     common = keys.common(found).only(kinds).sample(min(ratio, theirs.ratio), home.seed)
     return await _name(peer, first, say), common
+
+
+def keys_with(peer: Peer, config: NodeConfig, home: Home) -> Keys:
+    """What this owner puts into an intersection with `peer`."""
+    settings, first = config.federation, home.name < peer.name
+    links = peer.settings.links(config.folder, first)
+    return links.keys(home.shared, 0 if first else 1, _kinds(settings), settings.psi.normalisation)
+
+
+def basis(peer: Peer, config: NodeConfig, home: Home, secret: int) -> str:
+    """A digest of all that an alignment with `peer` rests on, on this side. With another one, it does not hold."""
+    digest = hashlib.blake2b(key=secret.to_bytes(8, "little"), digest_size=16)
+    digest.update(f"{min(config.federation.ratio, peer.settings.ratio)!r} {config.federation.share}".encode())
+    keys = keys_with(peer, config, home)
+    for kind in KINDS:
+        for key, row in keys.of(kind).items():
+            digest.update(f"\0{key}\0{row}".encode())
+    return digest.hexdigest()
+
+
+def _kinds(settings: FederationSettings) -> list[Kind]:
+    return [k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])]
 
 
 async def _intersect(peer: Peer, role: Intersection, asks: bool, say: Callable[[pb.Meeting, str], None]) -> list[str]:
@@ -116,4 +136,4 @@ def longest(known: Acquaintance, settings: FederationSettings) -> int:
     for kind in KINDS:
         wide = max(own[kind], known.widths[kind], own["entity"], known.widths["entity"])
         rows += max(len(known.common.ids(kind)), settings.ppat.batch) * (3 * wide + 1)
-    return 1 << 30 if settings.neighbours else min((1 << 16) + 8 * rows, 4 << 30)
+    return LIMIT if settings.neighbours else min((1 << 16) + 8 * rows, LIMIT)

@@ -27,8 +27,6 @@ REQUEST_BYTES = 8192
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 
-_SECONDS_OF_A_ROUND_TRIP = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-
 
 class Metrics:
     """What a node counts; messages in one thread, all else from any.
@@ -59,10 +57,6 @@ class Metrics:
         self._peers = gauge("fkge_peers", "Peers by state.", ["state"], registry=registry)
         self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.", registry=registry)
         self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.", registry=registry)
-        self._round_trip = prometheus.Histogram(
-            "fkge_round_trip_seconds", "From a message to its acknowledgement.", ["peer"], registry=registry,
-            buckets=_SECONDS_OF_A_ROUND_TRIP,
-        )  # fmt: skip
         self._mrr.set(math.nan)
         self._epsilon.set(math.nan)
         self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"], registry=registry)
@@ -115,10 +109,6 @@ class Metrics:
     def spent(self, epsilon: float | None) -> None:
         """ε spent so far; None where nothing has a price, which is not the same as 0."""
         self._epsilon.set(math.nan if epsilon is None else epsilon)
-
-    def round_trip(self, peer: str, seconds: float) -> None:
-        """How long a peer took to acknowledge a message."""
-        self._round_trip.labels(self._peer(peer)).observe(seconds)
 
     def state(self, state: str) -> None:
         """The node is in another state."""

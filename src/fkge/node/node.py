@@ -16,7 +16,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from fkge.align import Tokens, Turnstile
-from fkge.errors import IdentityError, NodeError, PeerError, SettingsError
+from fkge.errors import GraphError, IdentityError, NodeError, PeerError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.gate import PUBLIC
 from fkge.federation.owner import Owner, seed_of
@@ -39,7 +39,7 @@ from fkge.node.door import Door
 from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_meeting
 from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
 from fkge.node.logs import Log
-from fkge.node.meeting import align, longest
+from fkge.node.meeting import align, basis, longest
 from fkge.node.memory import Memory
 from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
@@ -47,7 +47,7 @@ from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address, read_peers
 from fkge.node.settling import Settling, spoken
 from fkge.node.transport import Line
-from fkge.privacy import Unprotected, describe
+from fkge.privacy import Head, Unprotected, describe
 
 ARM = "federated"
 _BETWEEN_LOOKS = 1.0
@@ -76,7 +76,7 @@ class Node:
         self._anew, self._echo, self._tape = anew, echo, tape
         self._score = Score(score) if score is not None else None
         self._arm = Arm(ARM, Plan.of(config.federation))
-        self._terms = terms_of(config.federation, config.node.seed)
+        self._terms = terms_of(config.federation, config.node.seed, config.node.rehearsal)
         self._life = new_life()
         self._peers = {name: Peer(name, settings, self) for name, settings in config.peers.items()}
         self._door = Door(
@@ -91,6 +91,7 @@ class Node:
         self._met: set[str] = set()
         self._joined: set[str] = set()
         self._settling: Settling | None = None
+        self._generation = 0
         self._early_tokens: dict[str, list[pb.Tokens]] = {}
         self._runner: Runner | None = None
         self._grace: dict[str, asyncio.TimerHandle] = {}
@@ -111,9 +112,9 @@ class Node:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(state):
             self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-            if self._anew:
-                _put_aside(state)
             self._memory = Memory.open(state / "node.json")
+            if self._anew:
+                self._put_aside(state)
             self._memory.lives += 1
             self._memory.keep()
             self._turnstile = Turnstile(self.config.federation.psi, self._memory.admitted)
@@ -137,6 +138,20 @@ class Node:
                 )
         if self._error is not None:
             raise self._error
+
+    def _put_aside(self, state: Path) -> None:
+        """Move what the node has reached away. Ledger, audit log and turnstile stay, for they are for good."""
+        number = 1
+        while (aside := state / f"before-{number}").exists():
+            number += 1
+        home = state / "owners" / self.name
+        if (home / "peers.safetensors").exists():
+            self._memory.has_seen(Home.open(home).seen(self._arm))
+        self._memory.anew()
+        for name in ("owners", "arms"):
+            if (state / name).exists():
+                aside.mkdir(exist_ok=True)
+                shutil.move(state / name, aside / name)
 
     async def _live(self) -> None:
         node = self.config.node
@@ -177,6 +192,7 @@ class Node:
         await self._door.transport.close()
         try:
             if self._runner is not None:
+                self._see_ledger()
                 await self._runner.leave()
         except Exception as error:
             self._error = self._error or error
@@ -250,11 +266,23 @@ class Node:
             capabilities=CAPABILITIES, life=self._life, your_life=b"" if session is None else peer.life,
             heard=0 if session is None else session.heard, nonce=secrets.token_bytes(16),
             clock=int(time.time() * 1000), terms=self._terms,
-            pact=bytes.fromhex(self._memory.pacts.get(peer.name, "")), begun=self._memory.begun,
+            pact=bytes.fromhex(self._pact(peer)), begun=self._memory.begun,
         )  # fmt: skip
+
+    def _pact(self, peer: Peer) -> str:
+        """The name of the alignment in hand with a peer, if that still rests on what it rested on; or nothing."""
+        name = self._memory.pacts.get(peer.name, "")
+        return name if name and self._memory.bases.get(peer.name) == self._basis(peer) else ""
+
+    def _basis(self, peer: Peer) -> str:
+        if not peer.basis:
+            peer.basis = basis(peer, self.config, self._home, self._memory.secret)
+        return peer.basis
 
     async def _carry(self, peer: Peer, line: Line, hello: pb.Hello, ours: pb.Hello) -> None:
         """Speak over a stream, until it ends."""
+        if self._peers.get(peer.name) is not peer:
+            raise Refused("stranger", "its owner has changed what it may have; call again")
         peer.program = hello.program[:80]
         if (timer := self._grace.pop(peer.name, None)) is not None:
             timer.cancel()
@@ -286,7 +314,10 @@ class Node:
         if peer is not None:
             peer.refuse(why)
         self._metrics.refused(name, why.reason)
-        if why.reason not in ("unspecified", "leaving", "replaced") and self._noted.allows():
+        if why.reason in ("unspecified", "leaving", "replaced"):
+            return
+        if (self._noted if peer is None else peer.noted).allows():
+            self._log.know(name)  # what stands in a certificate of the consortium is no secret
             self._log.warning("peer refused" if why.ours else "refused", peer=name, reason=why.reason)
             self._audit.note("refused", peer=name, reason=why.reason, sentence=str(why), ours=why.ours)
 
@@ -360,7 +391,7 @@ class Node:
     async def _meet(self, peer: Peer, hello: pb.Hello) -> None:
         """Find out what the two share, unless they know, and deal with each other from then on."""
         try:
-            pact = self._memory.pacts.get(peer.name, "")
+            pact = self._pact(peer)
             if not pact or bytes.fromhex(pact) != hello.pact:
                 await self._align(peer, hello)
             known = self._home.peers[peer.name]
@@ -386,14 +417,19 @@ class Node:
         memory.admitted = self._turnstile.state
         memory.keep()
         self._audit.note("alignment", peer=peer.name)
-        name, common = await align(peer, self.config, self._home, lambda message, what: self._say(peer, message, what))
+        try:
+            name, common = await align(peer, self.config, self._home, lambda what, kind: self._say(peer, what, kind))
+        except BaseException:
+            self._audit.note("alignment broken off", peer=peer.name)
+            raise
         known = Acquaintance(common, hello.terms["model"], _widths(hello))
         peers = dict(sorted({**self._home.peers, peer.name: known}.items()))
         self._home = self._home.knowing(peers, self._home.tokens)
-        memory.pacts[peer.name] = name.hex()
+        memory.pacts[peer.name], memory.bases[peer.name] = name.hex(), self._basis(peer)
         memory.keep()
         self._audit.note("aligned", peer=peer.name, rows=len(common))
-        self._log.info("aligned", peer=peer.name, entities=len(common.entities), relations=len(common.relations))
+        counts = {"entities": len(common.entities), "relations": len(common.relations)}
+        self._log.write("info" if len(common) else "warning", "aligned", {"peer": peer.name, **counts})
 
     def _introduced(self, peer: Peer, hello: pb.Hello, known: Acquaintance) -> None:
         """Both sides know what they share."""
@@ -428,12 +464,15 @@ class Node:
         founders, home = self._founders & self._met, self._home
         commons = {name: k.common for name, k in home.peers.items() if name in founders and len(k.common)}
         tokens = Tokens.restore({"entity": home.tokens["entity"], "relation": home.tokens["relation"]})
-        self._settling = Settling(tokens, commons, len(founders) + 1)
+        self._settling = Settling(tokens, commons, len(founders) + 1, self._generation)
         self._tell_tokens([self._settling.words()])
         early, self._early_tokens = self._early_tokens, {}
         for name, words in early.items():
-            for word in words:
-                self._hear_tokens(self._peers[name], word)
+            try:
+                for word in words:
+                    self._hear_tokens(self._peers[name], word)
+            except Refused as error:
+                self._peers[name].hang_up(error)
         self._settled()
 
     def _settle_late(self) -> None:
@@ -442,7 +481,7 @@ class Node:
 
     def _hear_tokens(self, peer: Peer, word: pb.Tokens) -> None:
         if self._memory.begun:
-            if not word.settled and peer.name in self._home.peers:
+            if not word.settled and peer.name in self._home.peers and not peer.told:
                 self._say_settled(peer, self._home.peers[peer.name])
         elif self._settling is None:
             waiting = self._early_tokens.setdefault(peer.name, [])
@@ -455,6 +494,7 @@ class Node:
             self._settled()
 
     def _say_settled(self, peer: Peer, known: Acquaintance) -> None:
+        peer.told = True
         self._say(peer, pb.Meeting(tokens=spoken(self._home.tokens, known.common, settled=True)), "Tokens")
 
     def _tell_tokens(self, rounds: list[dict[str, pb.Tokens]]) -> None:
@@ -482,20 +522,27 @@ class Node:
             self._home, self._arm, self._post, self._left, self._note, self.failed,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62), tape=self._tape, score=self._score,
+            ledger=Head(**self._memory.ledger) if self._memory.ledger else None,
         )  # fmt: skip
         if self._paused:
             runner.pause()
         self._runner = runner
         self._apply_limits()
         await runner.begin(self._present)
+        self._see_ledger()
         self._become("done" if runner.concluded else "training")
-        for peer in self._peers.values():
-            self._join(peer)
+        self._join_all()
         runner.look_after()
 
-    def _present(self) -> set[str]:
-        """Peers that are here when the owner begins; from now on they count as joined."""
-        self._joined = {name for name in self._met & set(self._home.peers) if self._peers[name].session is not None}
+    def _see_ledger(self) -> None:
+        """Remember how far the ledger has come: a node without it, or with an older one, must not go on."""
+        if self._owner is not None:
+            self._memory.has_seen(self._owner.gate.head)
+            self._memory.keep()
+
+    def _present(self, known: Collection[str]) -> set[str]:
+        """Of the peers that the owner knows as it begins, those that are here; from now on they count as joined."""
+        self._joined = {name for name in self._met & set(known) if self._peers[name].session is not None}
         for name in self._joined:
             self._open(self._peers[name])
         return self._joined
@@ -507,6 +554,10 @@ class Node:
         peer.session.limits[FEDERATION] = most
         peer.session.backlog = 2 * most + (64 << 20)
 
+    def _join_all(self) -> None:
+        for peer in list(self._peers.values()):
+            self._join(peer)
+
     def _join(self, peer: Peer) -> None:
         """Deal with a peer from now on, if both sides are ready for it."""
         runner = self._runner
@@ -514,9 +565,12 @@ class Node:
             return
         if peer.name not in self._joined:
             known = self._home.peers[peer.name]
-            self._open(peer)
+            if not runner.may_join(peer.name, known):
+                return  # when the work is over; what it says until then can wait
             self._joined.add(peer.name)
-            if not runner.join(peer.name, known):
+            if runner.join(peer.name, known):
+                self._open(peer)
+            else:
                 self._joined.discard(peer.name)
                 self._log.info("alignment refused", peer=peer.name, rows=len(known.common))
                 return
@@ -525,8 +579,8 @@ class Node:
             runner.deliver(peer.name, peer.early.pop(0))
 
     def _post(self, name: str, data: bytes) -> None:
-        if name in self._joined:
-            self._peers[name].send(FEDERATION, data)
+        if name in self._joined and (peer := self._peers.get(name)) is not None:
+            peer.send(FEDERATION, data)
 
     def _left(self, name: str, released: Released, session: int, data: bytes) -> None:
         """Something leaves: write down to whom, what, under which protection and at what price."""
@@ -544,6 +598,8 @@ class Node:
             price=price, session=session,
         )  # fmt: skip
         self._metrics.sent(name, what, len(data))
+        if what == "Defer" and not self._peers[name].deferred.allows():
+            self._peers[name].hang_up(Refused("too_many", "it asks again and again, though it was put off"))
 
     @property
     def _owner(self) -> Owner | None:
@@ -572,6 +628,7 @@ class Node:
                     self._metrics.validated(fields["best"])
                 score = {} if fields["score"] is None else {"validation_mrr": fields["score"]}
                 self._log.info("epoch", epoch=fields["epoch"], peers=len(fields["peers"]), **score)
+                self._loop.call_soon(self._join_all)
             case "damaged":
                 self._log.error("checkpoint", reason="damaged")
                 self._audit.note("checkpoint damaged", sentence=fields["why"])
@@ -579,8 +636,7 @@ class Node:
                 self._log.warning("budget spent")
                 self._audit.note("budget", sentence=fields["why"])
             case "held":
-                for peer in self._peers.values():
-                    self._join(peer)
+                self._join_all()
             case "state":
                 if fields["state"] in ("ready", "busy", "sleep"):
                     self._become({"ready": "exchanging", "busy": "training", "sleep": "resting"}[fields["state"]])
@@ -630,7 +686,7 @@ class Node:
         self._peers_seen = stamp
         try:
             now = read_peers(self._peers_file, self.name)
-        except SettingsError as error:
+        except (SettingsError, GraphError) as error:
             self._log.error("peers", reason="settings")
             self._audit.note("peers", changed=False, sentence=str(error))
             return
@@ -646,19 +702,26 @@ class Node:
                 del self._peers[name]
             if name in now:
                 self._peers[name] = peer = Peer(name, now[name], self)
+                if old is not None:
+                    peer.bytes_in, peer.bytes_out = old.bytes_in, old.bytes_out
                 self._log.know(name)
                 self._metrics.know(name)
                 self._call(peer)
             self._audit.note("peers", peer=name, changed=True, named=name in now)
         self.config.peers = now
         self._apply_limits()
+        if self._founding and not self._memory.begun:  # perhaps it waited for one that is none of them any more
+            if self._settling is not None:
+                self._generation, self._settling = self._settling.generation + 1, None
+            if self._founders <= self._met:
+                self._settle()
 
     def _apply_limits(self) -> None:
         """Who may not ask, and what votes for whom may cost."""
         if self._runner is not None:
             refuses = [name for name, peer in self._peers.items() if not peer.settings.ask]
             caps = {n: p.settings.epsilon for n, p in self._peers.items() if p.settings.epsilon is not None}
-            self._runner.limit(refuses, caps)
+            self._runner.limit(refuses, caps, bool(self._peers))
 
     def _become(self, state: str) -> None:
         if state != self._state and not (self._state == "done" and state in ("exchanging", "resting")):
@@ -698,7 +761,8 @@ class Node:
             "name": peer.name, "state": state, "since": peer.since,
             "shared": None if known is None else len(known.common), "exchanges": self._exchanges.get(peer.name, 0),
             "bytes_in": peer.bytes_in, "bytes_out": peer.bytes_out,
-            "heard": peer.last_heard if peer.bytes_in else None, "reason": peer.sentence or peer.reason or None,
+            "heard": peer.last_heard if peer.bytes_in else None,
+            "reason": peer.sentence or peer.reason or (_NOTHING if known is not None and not known.common else None),
         }  # fmt: skip
 
     async def _on_stop(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -727,6 +791,7 @@ _WORDS = {
     "reason": (*(name.lower() for name in pb.Reason.keys()), "damaged"),  # noqa: SIM118
     "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
 }
+_NOTHING = "nothing in common: see same, entities and relations in peers.toml, on both sides"
 _PAID = {"Offer": "DP-SGD", "Gradient": "noised votes"}
 """What protects a message that was paid for; its price is the entry of the ledger."""
 
@@ -770,17 +835,6 @@ def _alone(state: Path) -> Iterator[None]:
         except BlockingIOError:
             raise NodeError(f"{state}: another process is this node; stop it (fkge stop), or wait for it") from None
         yield
-
-
-def _put_aside(state: Path) -> None:
-    """Move what a node has reached away; ledger and audit log stay, for they are for good."""
-    number = 1
-    while (aside := state / f"before-{number}").exists():
-        number += 1
-    for name in ("owners", "arms", "node.json"):
-        if (state / name).exists():
-            aside.mkdir(exist_ok=True)
-            shutil.move(state / name, aside / name)
 
 
 def run(config: NodeConfig, **options: Any) -> None:

@@ -81,6 +81,9 @@ class Peer:
         meeting: messages of channel 1 that were not looked at yet.
         early: messages of channel 2 that came before this node was ready for them.
         certificate: what it showed last, PEM or DER.
+        basis: a digest of what an alignment with it rests on, once that was asked for.
+        told: it has heard in this life where rows began.
+        noted, deferred: how many refusals of it are written down, and how often it may be put off.
     """
 
     def __init__(self, name: str, settings: PeerSettings, listener: Listener) -> None:
@@ -92,7 +95,9 @@ class Peer:
         self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
         self.early: list[bytes] = []
         self.bytes_in = self.bytes_out = 0
-        self.program = ""
+        self.program, self.basis = "", ""
+        self.told = False
+        self.noted, self.deferred = Bucket(1, 100), Bucket(20, 2000)
         self.hellos = Bucket(0.5, 20)
         self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(2000, 20_000), Bucket(200, 2000)
         self.strays = Bucket(1, 100)
@@ -138,6 +143,7 @@ class Peer:
         self.life, self.session = life, Session({MEETING: _MEETING_LIMIT, FEDERATION: _EARLY_LIMIT})
         self.meeting = asyncio.Queue(_QUEUE)
         self.early.clear()
+        self.told = False
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

@@ -215,7 +215,7 @@ async def _peer(config: NodeConfig, identity: Identity, transport: Transport, na
         why = "no answer" if isinstance(error, TimeoutError) else os.strerror(error.errno or 0).lower()
         return Found(what, "mind", f"{settings.address} cannot be reached ({why}): fine if it starts later")
     line = await transport.call(settings.address, name)
-    terms = terms_of(config.federation, config.node.seed)
+    terms = terms_of(config.federation, config.node.seed, config.node.rehearsal)
     ours = pb.Hello(
         versions=VERSIONS, program=program(), consortium=identity.consortium, owner=config.node.name,
         capabilities=CAPABILITIES, life=new_life(), nonce=secrets.token_bytes(16), clock=int(time.time() * 1000),

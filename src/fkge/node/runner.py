@@ -23,6 +23,7 @@ from fkge.federation import Acquaintance, Arm, Home, Manners, Owner, Protocol
 from fkge.federation.owner import Outcome
 from fkge.federation.protocol import Joined, Lost, Wake
 from fkge.node.score import Score
+from fkge.privacy import Head
 
 _BETWEEN_CHECKPOINTS = 10.0
 _BETWEEN_WORDS = 1.0
@@ -39,6 +40,7 @@ class Runner:
         failed: is told of what nobody thought of; the node ends by it.
         late: it comes to a federation that has begun.
         secret: of rotations and of a game's noise; from the seed, for rehearsals, if None.
+        ledger: how far the owner's ledger has come at least.
         tape: a file to record all that is heard and said.
         score: an order to follow.
     """
@@ -54,6 +56,7 @@ class Runner:
         *,
         late: bool = False,
         secret: int | None = None,
+        ledger: Head | None = None,
         tape: Path | None = None,
         score: Score | None = None,
     ) -> None:
@@ -63,8 +66,8 @@ class Runner:
         """What comes has to wait: the owner's vectors are being moved."""
         self.concluded = False
         self._post, self._left, self._note, self._failed = post, left, note, failed
-        self._refuses, self._caps = frozenset[str](), dict[str, float]()
-        self._late, self._secret = late, secret
+        self._refuses, self._caps, self._company = frozenset[str](), dict[str, float](), True
+        self._late, self._secret, self._ledger = late, secret, ledger
         self._tape = tape
         self._taping: Tape | None = None
         self._score = score
@@ -80,18 +83,18 @@ class Runner:
 
     # -- beginning and ending ------------------------------------------------------------------------
 
-    async def begin(self, present: Callable[[], Collection[str]]) -> None:
-        """Take up the owner's work, with those peers that are `present` once it can."""
+    async def begin(self, present: Callable[[Collection[str]], Collection[str]]) -> None:
+        """Take up the owner's work, with those of its peers that are `present` once it can."""
         owner, trained = await self._in_thread(self._make_owner)
-        self.concluded = self.home.result(self.arm.name) is not None
+        self.concluded = owner.spent and self.home.result(self.arm.name) is not None
         self._taping = None if self._tape is None else Tape(self._tape)
         station = Station(
             owner, Protocol(owner.peers, self._manners()), self._post, self._note, self._taping, self._left
         )
         self.station = station
         owner.gate.keep = self.save
-        self.limit(self._refuses, self._caps)
-        here = present()
+        self.limit(self._refuses, self._caps, self._company)
+        here = present(owner.peers)
         for name in owner.peers:
             if name not in here:
                 station.handle(Lost(name))
@@ -101,7 +104,7 @@ class Runner:
     def _make_owner(self) -> tuple[Owner, bool]:
         if (wrong := self.home.mend(self.arm)) is not None:
             self._note("damaged", why=wrong)
-        return self.home.owner(self.arm, late=self._late, secret=self._secret)
+        return self.home.owner(self.arm, late=self._late, secret=self._secret, ledger=self._ledger)
 
     async def leave(self) -> None:
         """End the work where it is, and keep it."""
@@ -134,19 +137,26 @@ class Runner:
 
     # -- peers ---------------------------------------------------------------------------------------
 
-    def limit(self, refuses: Collection[str], caps: Mapping[str, float]) -> None:
-        """From now on: peers that may not ask, and by peer the ε that votes for it may cost."""
-        self._refuses, self._caps = frozenset(refuses), dict(caps)
+    def limit(self, refuses: Collection[str], caps: Mapping[str, float], company: bool) -> None:
+        """From now on: peers that may not ask, by peer the ε that votes for it may cost, whether there is anybody."""
+        self._refuses, self._caps, self._company = frozenset(refuses), dict(caps), company
         if self.station is not None:
             self.station.protocol.manners = self._manners()
             self.station.owner.gate.caps = self._caps
 
     def _manners(self) -> Manners:
-        manners = self.home.manners(self.arm)
+        if not self._company or not self.arm.peers:
+            return self.home.manners(self.arm)
+        manners = self.home.settings.manners(self.home.refuses)
         return replace(manners, refuses=manners.refuses | self._refuses, patient=True)
 
+    def may_join(self, name: str, known: Acquaintance) -> bool:
+        """Not while the owner works with what it got under an older alignment with that peer."""
+        assert self.station is not None
+        return not self._working or self.station.owner.peers.get(name, known) == known
+
     def join(self, name: str, known: Acquaintance) -> bool:
-        """Deal with a peer from now on; False if there is too little to exchange."""
+        """Deal with a peer from now on, if it `may_join`; False if there is too little to exchange."""
         assert self.station is not None
         if not self.station.owner.meet(name, known):
             return False
@@ -270,10 +280,14 @@ class Runner:
             self.held = False
         self._note("held", over=True)
         whole = await self._in_thread(
-            self.home.conclude, self.arm, station.owner, self._note, self._leaving.is_set, stays=True
+            self.home.conclude, self.arm, station.owner, self._note, self._told_to_leave, stays=True
         )
         self._concluding = False
         self.concluded = whole
+
+    def _told_to_leave(self) -> bool:
+        self._going_on.wait()
+        return self._leaving.is_set()
 
     def _keep_best(self, owner: Owner) -> None:
         self.save()
@@ -281,8 +295,10 @@ class Runner:
         owner.best()
 
     def save(self) -> None:
-        """Keep the owner's state on disk."""
+        """Keep the owner's state on disk; at its best it is kept already, as it was before."""
         assert self.station is not None
+        if self._at_best:
+            return
         self.home.save(self.arm, self.station.owner)
         self._saved = time.monotonic()
 

@@ -155,7 +155,7 @@ class NodeConfig:
         self, folder: Path, node: NodeSettings, federation: FederationSettings, peers: Mapping[str, PeerSettings]
     ) -> None:
         self.folder, self.node, self.peers = folder, node, dict(peers)
-        ledger = str(self.state / "ledger") if federation.privacy.ledger is None else federation.privacy.ledger
+        ledger = str(self.state / "ledger" if federation.privacy.ledger is None else folder / federation.privacy.ledger)
         privacy = federation.privacy.model_copy(update={"ledger": ledger})
         self.federation = federation.model_copy(update={"privacy": privacy})
 
@@ -189,7 +189,10 @@ def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
     for name in tables:
         if _NAME.fullmatch(name) is None:
             raise SettingsError(f"{path}: {name!r} cannot be a node's name: small letters, digits and hyphens only")
-    return {name: PeerSettings.build(table, f"{path}: [peers.{name}]") for name, table in tables.items()}
+    peers = {name: PeerSettings.build(table, f"{path}: [peers.{name}]") for name, table in tables.items()}
+    for peer in peers.values():
+        peer.links(path.parent, first=True)  # a mistake in a file of links shows now, not when the peer comes
+    return peers
 
 
 def _rate(text: str) -> float:

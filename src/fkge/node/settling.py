@@ -24,6 +24,7 @@ from fkge.align.tokens import TokenArray
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import Refused
 
+_LEAP = 1000  # generations that a partner can be ahead: as often as somebody started anew meanwhile
 _AHEAD = 2  # rounds that a partner can be ahead of this owner: it waits for this one's word in each
 
 
@@ -34,18 +35,25 @@ class Settling:
         tokens: its own; they change as others are heard.
         commons: what it shares with each partner.
         founders: how many there are, this one included.
+        generation: to begin with.
 
     Attributes:
         done: nothing changes any more, anywhere.
     """
 
-    def __init__(self, tokens: Tokens, commons: Mapping[str, Common], founders: int) -> None:
+    def __init__(self, tokens: Tokens, commons: Mapping[str, Common], founders: int, generation: int = 0) -> None:
         self.tokens = tokens
         self.done = not commons
         self._commons, self._founders = dict(commons), founders
-        self._generation = self._round = self._quiet = 0
+        self._round = self._quiet = 0
+        self._generation = generation
         self._words: dict[int, dict[str, pb.Tokens]] = {}
         self._settled: dict[str, pb.Tokens] = {}
+
+    @property
+    def generation(self) -> int:
+        """The one under way."""
+        return self._generation
 
     def words(self) -> dict[str, pb.Tokens]:
         """What to tell each partner in this round, or once it is done."""
@@ -73,6 +81,10 @@ class Settling:
         if self.done:
             return []
         news: list[dict[str, pb.Tokens]] = []
+        if word.generation > self._generation + _LEAP:
+            raise Refused("malformed", f"tokens of generation {word.generation}, far beyond any that there can be")
+        if word.settled and peer in self._settled:
+            return []
         if word.settled:
             self._settled[peer] = word
             if self.tokens.adopt(self._commons[peer], arrays):

@@ -1,7 +1,7 @@
 """What a site does for its identity: make a key and ask for a certificate, put a kit in its place, renew.
 
 The key is made here and stays here. All else that a node starts from is written beside it, each setting explained; what
-the owner changed by hand is never written over.
+is there already is the owner's, and is never written over.
 """
 
 from __future__ import annotations
@@ -172,13 +172,11 @@ def _write_beside(folder: Path, kit: Kit, before: Kit | None) -> Iterator[str]:
     for name, make in (("node.toml", node_toml), ("peers.toml", peers_toml), ("federation.toml", federation_toml)):
         path, text = folder / name, make(kit)
         there = path.read_text(encoding="utf-8") if path.exists() else None
-        if there is None or (before is not None and there == make(before)):
+        if there is None:
             write_atomically(path, text.encode())
-            if there is not None and there != text:
-                yield f"{path}: is as the new kit says; read what changed before you start"
         elif there != text and (before is None or make(before) != text):
             write_atomically(path.with_name(name + ".new"), text.encode())
-            yield f"{path}: was changed by hand and stays as it is; what the kit suggests now is in {name}.new"
+            yield f"{path}: stays as it is, for it is the owner's; what the kit suggests now is in {name}.new"
     if before is not None:
         came, went = kit.members.keys() - before.members.keys(), before.members.keys() - kit.members.keys()
         yield from (f"{name} is a member now" for name in sorted(came))

@@ -38,6 +38,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.lookahead_bytes", 4 << 20),  # on the way at most; with less, a long way to a peer is a slow one
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 4),
+    ("grpc.max_connection_idle_ms", 30_000),  # who calls and asks for nothing does not hold a place
     ("grpc.enable_http_proxy", 0),
 ]
 _ALERTS = (

@@ -23,6 +23,8 @@ def made(kind: type[errors.FkgeError]) -> errors.FkgeError:
         return kind("graph.tsv", "has no triples", "Add some.")
     if issubclass(kind, errors.UnknownLabelError):
         return kind("entity", "a", ["b"])
+    if issubclass(kind, errors.IdentityError):
+        return kind("expired", "a certificate has expired")
     return kind("something is wrong")
 
 

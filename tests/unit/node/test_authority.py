@@ -480,12 +480,9 @@ def test_provisioning_again_adds_who_came_and_keeps_keys_and_what_was_changed(pl
         assert "labs" in after[name].identity.members
     assert "ratio = 0.5" in mine.read_text()
     assert "labs" in (mine.parent / "peers.toml.new").read_text()
-    assert any("changed by hand" in note for note in after["clinic"].notes)
-    assert "[peers.labs]" in (out / "kits" / "genes" / "peers.toml").read_text(), (
-        "what nobody changed is brought up to date"
-    )
-    assert not (out / "kits" / "genes" / "peers.toml.new").exists()
-    assert any("peers.toml: is as the new kit says" in note for note in after["genes"].notes)
+    assert any("stays as it is" in note for note in after["clinic"].notes)
+    assert "[peers.labs]" not in (out / "kits" / "genes" / "peers.toml").read_text(), "the owner's, also as it was made"
+    assert "[peers.labs]" in (out / "kits" / "genes" / "peers.toml.new").read_text()
     late = provision(Consortium.read(plan), out, NOW + 350 * DAY)
     assert late["clinic"].identity.serial != after["clinic"].identity.serial
     assert late["clinic"].identity.fingerprint == after["clinic"].identity.fingerprint

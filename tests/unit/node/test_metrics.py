@@ -37,7 +37,6 @@ def test_everything_is_counted_under_its_name() -> None:
     m.peers({"connected": 3})
     m.validated(0.25)
     m.spent(1.5)
-    m.round_trip("genes", 0.02)
     m.state("training")
     m.state("resting")
     assert value(m, "fkge_bytes_sent_total", peer="genes", kind="Offer") == 150
@@ -50,9 +49,6 @@ def test_everything_is_counted_under_its_name() -> None:
     assert value(m, "fkge_peers", state="away") == 0
     assert value(m, "fkge_validation_mrr") == 0.25
     assert value(m, "fkge_epsilon_spent") == 1.5
-    assert value(m, "fkge_round_trip_seconds_count", peer="genes") == 1
-    assert value(m, "fkge_round_trip_seconds_bucket", peer="genes", le="0.01") == 0
-    assert value(m, "fkge_round_trip_seconds_bucket", peer="genes", le="0.03") == 1
     assert value(m, "fkge_state", state="training") == 0
     assert value(m, "fkge_state", state="resting") == 1
     m.spent(None)
@@ -66,7 +62,6 @@ def test_no_label_is_one_that_nobody_listed() -> None:
     m.refused("genes", "aspirin")
     m.exchanged("genes", "aspirin")
     m.peers({"aspirin": 1, "warfarin": 1})
-    m.round_trip("aspirin", 1.0)
     m.state("aspirin")
     text = m.render()
     assert b"aspirin" not in text
