@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -25,12 +27,13 @@ CONSORTIUM = "circle"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(s.getsockname()[1]) for s in held]
-    for s in held:
-        s.close()
-    return ports
+    """Ports of this machine that nobody listens on, and that the system gives to nobody who calls."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
 
 
 def write_graph(graph: Graph, folder: Path) -> None:
@@ -88,6 +91,9 @@ class Consortium:
             self.write(name, **(node or {}))
             self.write_peers(name, {other: dict(peer or {}) for other in self.names if other != name})
             (self.site(name) / "federation.toml").write_text(settings.to_toml())
+        for name in graphs:  # with everybody in it
+            kit = self.authority.kit(name)
+            site.install(kit.read_bytes(), "kit", self.site(name), datetime.now(UTC), lambda _: None)
 
     def add(self, name: str, graph: Graph, **node: Any) -> None:
         """One more owner, whom all others get to know; it is no founder."""

@@ -6,6 +6,7 @@ After every fault all nodes end with a result and a model, nothing was paid twic
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -324,6 +325,20 @@ def test_who_begins_anew_has_spent_what_was_spent(tmp_path: Path) -> None:
         result = json.loads(circle.result("ant").read_text())
         assert result["epochs"] == len(paid) - len(before)
         assert circle.audit("ant", "budget")
+
+
+def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    """Nor if everything else is: what was spent would be spent again, unseen."""
+    with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, dp_settings()) as circle:
+        circle.start_all()
+        circle.await_results()
+        circle.stop_all()
+        shutil.rmtree(circle.ledger("ant").parent)
+        for options in ((), ("--anew",), ("--anew",)):
+            circle.start("ant", *options)
+            assert circle.ended("ant") == exits.LEDGER
+            assert "gone" in circle.output("ant")
+            assert not circle.ledger("ant").exists()
 
 
 def test_who_comes_late_joins_and_who_leaves_is_not_missed(tmp_path: Path) -> None:

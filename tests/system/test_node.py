@@ -125,6 +125,33 @@ def test_an_owner_nobody_knew_joins_and_leaves_while_the_others_run(running: Con
     running.names.remove("dog")
 
 
+def test_an_alignment_holds_for_as_long_as_what_it_rests_on(running: Consortium) -> None:
+    """An owner that narrows what it shares has narrowed it: both sides align anew, and nobody starts again."""
+    running.write_peers("ant", {"bee": {"ratio": 0.5}, "cat": {}})
+    running.wait_for(lambda: peer(running, "ant", "bee")["shared"] == peer(running, "bee", "ant")["shared"] == 12)
+    running.wait_for(lambda: peer(running, "ant", "bee")["state"] == "joined")
+    assert peer(running, "ant", "cat")["shared"] == 24
+    text = (running.site("ant") / "peers.toml").read_text()
+    (running.site("ant") / "peers.toml").write_text(text.replace("ratio", "ration"))
+    running.wait_for(
+        lambda: any(not e["changed"] for e in entries(running.state("ant") / "audit") if e["event"] == "peers")
+    )
+    assert peer(running, "ant", "bee")["state"] == "joined"  # a mistake changes nothing
+    (running.site("ant") / "peers.toml").write_text(text)
+
+
+def test_founders_do_not_wait_for_one_that_is_taken_off_the_list(tmp_path: Path) -> None:
+    with Consortium(tmp_path, tiny_federation().graphs, tiny_settings()) as nodes:
+        for name in ("ant", "bee"):
+            nodes.start(name)
+        nodes.wait_for(lambda: (nodes.state("ant") / "control.sock").exists())
+        nodes.wait_for(lambda: peer(nodes, "ant", "bee")["state"] == "connected")
+        assert nodes.status("ant")["state"] == "waiting"
+        nodes.write_peers("ant", {"bee": {}})
+        nodes.write_peers("bee", {"ant": {}})
+        nodes.await_results("ant", "bee")
+
+
 # -- before it starts --------------------------------------------------------------------------------
 
 
@@ -134,8 +161,9 @@ def looked(path: Path) -> dict[str, Found]:
 
 def test_preflight_finds_all_well_and_greets_peers_that_run(running: Consortium) -> None:
     found = looked(running.config("bee"))
-    assert {what for what, look in found.items() if look.verdict == "bad"} == {"port"}  # this node itself runs there
-    assert "is the node running already" in found["port"].sentence.lower()
+    assert {what for what, look in found.items() if look.verdict == "bad"} == set()
+    assert "by this node itself" in found["port"].sentence
+    assert str(running.processes["bee"].pid) in found["state"].sentence
     assert found["peer cat"].verdict == "good"
     assert "fkge 0" in found["peer cat"].sentence
     assert found["certificate"].verdict == "good"
@@ -146,8 +174,8 @@ def test_preflight_finds_all_well_and_greets_peers_that_run(running: Consortium)
 
 def test_preflight_as_a_command(running: Consortium, tmp_path: Path) -> None:
     told = fkge("preflight", "--config", str(running.config("cat")), "--json")
-    assert (told.returncode, json.loads(told.stdout)["good"]) == (exits.NODE, False)
-    assert "✗ port" in fkge("preflight", "--config", str(running.config("cat"))).stdout
+    assert (told.returncode, json.loads(told.stdout)["good"]) == (0, True)
+    assert "✓ audit log" in fkge("preflight", "--config", str(running.config("cat"))).stdout
     missing = fkge("preflight", "--config", str(tmp_path / "none.toml"))
     assert (missing.returncode, "no such file" in missing.stdout) == (exits.NODE, True)
 
@@ -162,7 +190,7 @@ def test_preflight_of_a_sound_site_whose_peers_are_not_there_yet(site: Consortiu
     verdicts = {what: look.verdict for what, look in found.items()}
     assert verdicts == {
         "configuration": "good", "certificate": "good", "clock": "good", "graph": "good", "state": "good",
-        "disk": "good", "device": "good", "privacy": "mind", "port": "good", "peer bee": "mind",
+        "audit log": "good", "disk": "good", "device": "good", "privacy": "mind", "port": "good", "peer bee": "mind",
     }  # fmt: skip
 
 

@@ -185,10 +185,14 @@ def _print_record(record: Mapping[str, Any], as_json: bool) -> None:
 
 def status_tables(told: Status) -> Iterator[Table | Text]:
     """The node; what it has spent; its peers."""
+    from fkge.node.logs import printable
+
     now = told["time"]
     mrr, epoch, epochs = told["validation_mrr"], told["epoch"], told["epochs"]
     life = f"{told['life']}, {_span(now - told['started'])} long; process {told['pid']}, fkge {told['version']}"
     drawn = Table(title=Text(f"node {told['name']}"), show_header=False)
+    drawn.add_column(no_wrap=True)
+    drawn.add_column(overflow="fold")
     for name, cell in {
         "state": _state(told["state"]) + Text(f", for {_span(now - told['since'])}"),
         "life": Text(life),
@@ -205,19 +209,22 @@ def status_tables(told: Status) -> Iterator[Table | Text]:
     if not told["spent"]:
         drawn.add_row("ε spent", Text("nothing has a price: what leaves has no guarantee"))
     if (audit := told.get("audit")) is not None:
-        drawn.add_row("audit log", Text(f"{audit['entries']:,} entries, head {audit['head']}"))
+        drawn.add_row("audit log", Text(f"{audit['entries']:,} entries, head"))
+        drawn.add_row("", Text(audit["head"]))
     yield drawn
     if told["peers"]:
         yield _peers_table(told)
+    for peer in told["peers"]:
+        if peer["reason"]:
+            yield Text.assemble((printable(peer["name"]), "bold"), f": {printable(peer['reason'])}")
 
 
 def _peers_table(told: Status) -> Table:
     from fkge.node.logs import printable
 
     drawn = Table("peer", "state", "for", title="peers")
-    for column in ("shared rows", "exchanges", "bytes in", "bytes out", "last heard"):
-        drawn.add_column(column, justify="right")
-    drawn.add_column("reason")
+    for column in ("shared rows", "exchanges", "in", "out", "heard"):
+        drawn.add_column(column, justify="right", no_wrap=True)
     now = told["time"]
     for peer in told["peers"]:
         shared, heard, since = peer["shared"], peer["heard"], peer["since"]
@@ -225,7 +232,7 @@ def _peers_table(told: Status) -> Table:
             Text(printable(peer["name"])), _state(peer["state"]),
             "" if since is None else _span(now - since), "" if shared is None else f"{shared:,}",
             f"{peer['exchanges']:,}", _bytes(peer["bytes_in"]), _bytes(peer["bytes_out"]),
-            "never" if heard is None else f"{_span(now - heard)} ago", Text(printable(peer["reason"] or "")),
+            "never" if heard is None else f"{_span(now - heard)} ago",
         )  # fmt: skip
     return drawn
 
@@ -341,7 +348,7 @@ def _audit_tables(told: Mapping[str, Any]) -> Iterator[Table]:
                   title="what left, and what else happened",
                   caption=f"the last {len(shown):,} of {told['count']:,}; -n shows more")  # fmt: skip
     for entry in shown:
-        cells = [f"{entry['seq']:,}", entry["time"]]
+        cells = [f"{entry['seq']:,}", entry["time"][5:19].replace("T", " ")]
         if entry["event"] == "left":
             cells += [entry["to"], entry["what"], f"{entry['bytes']:,}", entry["protection"], entry["price"] or "",
                       entry["digest"][:12]]  # fmt: skip

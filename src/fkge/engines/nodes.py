@@ -6,9 +6,11 @@ What a simulation says about a federation should be what nodes will do. This pro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -134,10 +136,10 @@ class Nodes:
 
 
 def _free_ports(count: int) -> list[str]:
-    """Addresses of this machine that nobody listens on."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
-    finally:
-        for s in held:
-            s.close()
+    """Addresses of this machine that nobody listens on, and that the system gives to nobody who calls."""
+    found: list[str] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(f"127.0.0.1:{port}")
+    return found

@@ -226,6 +226,19 @@ class Home:
             before.hardlink_to(now)
         owner.save(now)
 
+    def changed(self, member: Member, settings: FederationSettings, seed: int) -> list[str]:
+        """What of an owner is not as it was when this home was founded, so that it cannot go on from there."""
+        part = (member.policy or Policy.everything()).shareable(member.graph) if self.two_tracks else None
+        shared = member.graph if part is None else part.graph
+        then_and_now = (
+            ("its graph", self.graph.fingerprint, member.graph.fingerprint),
+            ("what it shares", self.shared.fingerprint, shared.fingerprint),
+            ("how it trains", self.settings.shared_train, settings.shared_train),
+            ("its privacy mode", self.settings.privacy.mode, settings.privacy.mode),
+            ("the seed", self.seed, seed),
+        )
+        return [what for what, then, now in then_and_now if then != now]
+
     def seen(self, arm: Arm) -> Head | None:
         """How far the ledger had come by the owner's last checkpoint, if that says so."""
         path = self.arm_folder(arm.name) / "checkpoint.safetensors"

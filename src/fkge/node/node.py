@@ -30,8 +30,6 @@ from fkge.errors import GraphError, IdentityError, NodeError, PeerError, Setting
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.gate import PUBLIC
 from fkge.federation.owner import Owner, seed_of
-from fkge.federation.source import Member
-from fkge.graph import Policy, read_graph
 from fkge.node import control, metrics
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
@@ -47,7 +45,7 @@ from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address, read_peers
 from fkge.node.settling import Settling, spoken
 from fkge.node.transport import Line
-from fkge.privacy import Head, Unprotected, describe
+from fkge.privacy import Head, Ledger, Unprotected, describe
 
 ARM = "federated"
 _BETWEEN_LOOKS = 1.0
@@ -165,6 +163,7 @@ class Node:
             servers.append(await control.serve(self.config.state / control.SOCKET, handlers))
             if node.metrics:
                 servers.append(await metrics.serve(*address(node.metrics), self._metrics, self._health))
+            self._check_ledger()
             self._home = await self._loop.run_in_executor(None, self._open_home)
             if node.listen:
                 await self._door.transport.listen(*address(node.listen), self._door.welcome)
@@ -232,30 +231,18 @@ class Node:
 
     def _open_home(self) -> Home:
         config, node = self.config, self.config.node
-        source = node.graph if node.graph.startswith("pykeen:") else str(config.folder / node.graph)
-        member = Member(read_graph(source))
-        if node.policy is not None:
-            member = member.keeping(Policy.load(config.folder / node.policy))
+        member = config.member()
         folder = config.state / "owners" / self.name
         if not (folder / "peers.safetensors").exists():
             secret = seed_of(node.seed, self.name, "tokens") if node.rehearsal else self._memory.secret
             return found_home(config.state, self.name, member, config.federation, node.seed, secret)
         home = Home.open(folder)
-        part = (member.policy or Policy.everything()).shareable(member.graph) if home.two_tracks else None
-        shared, federation = member.graph if part is None else part.graph, config.federation
-        then_and_now = (
-            ("its graph", home.graph.fingerprint, member.graph.fingerprint),
-            ("what it shares", home.shared.fingerprint, shared.fingerprint),
-            ("how it trains", home.settings.shared_train, federation.shared_train),
-            ("its privacy mode", home.settings.privacy.mode, federation.privacy.mode),
-            ("the seed", home.seed, node.seed),
-        )
-        if changed := [what for what, then, now in then_and_now if then != now]:
+        if changed := home.changed(member, config.federation, node.seed):
             raise NodeError(
                 f"{config.state}: {' and '.join(changed)} changed since this node began, so it cannot go on from "
                 "there. Put it back, or begin anew: fkge node --anew; what was spent stays in the ledger"
             )
-        return replace(home, settings=federation)
+        return replace(home, settings=config.federation)
 
     # -- streams -------------------------------------------------------------------------------------
 
@@ -533,6 +520,13 @@ class Node:
         self._become("done" if runner.concluded else "training")
         self._join_all()
         runner.look_after()
+
+    def _check_ledger(self) -> None:
+        """What this node has spent must be there, and whole, before anything else is looked at."""
+        if self._memory.ledger:
+            folder = self.config.federation.privacy.ledger
+            assert folder is not None
+            Ledger.open(Path(folder) / f"{self.name}.sqlite", at_least=Head(**self._memory.ledger)).close()
 
     def _see_ledger(self) -> None:
         """Remember how far the ledger has come: a node without it, or with an older one, must not go on."""

@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Literal
 
 from fkge.embed import make_model
-from fkge.errors import FkgeError, IdentityError
-from fkge.federation.home import widths
+from fkge.errors import FkgeError, IdentityError, NodeError, did_you_mean
+from fkge.federation.home import Home, widths
 from fkge.federation.settings import FederationSettings
-from fkge.graph import Graph, Policy, read_graph
+from fkge.federation.source import Member
+from fkge.graph import Graph
+from fkge.node import control
 from fkge.node import frames_pb2 as pb
+from fkge.node.auditlog import verify
 from fkge.node.frames import VERSIONS, Refused, decode_frame, refusal
 from fkge.node.greeting import CAPABILITIES, check_greeting, check_proof, new_life, program, terms_of
 from fkge.node.identity import Identity
@@ -61,10 +64,9 @@ def preflight(path: Path) -> Iterator[Found]:
         return
     yield Found("configuration", "good", f"{path}: {config.node.name}, {len(config.peers)} peers")
     for name, peer in config.peers.items():
-        try:
-            peer.links(config.folder, first=True)
-        except FkgeError as error:
-            yield Found("links", "bad", f"[peers.{name}]: {error}")
+        if not (peer.same or peer.entities or peer.relations):
+            sentence = f"with {name} there is nothing to share by: same = true, or entities = FILE, in peers.toml"
+            yield Found("links", "mind", sentence)
     identity: Identity | None = None
     try:
         identity = Identity.load(config.folder / config.node.identity)
@@ -72,23 +74,23 @@ def preflight(path: Path) -> Iterator[Found]:
     except IdentityError as error:
         yield Found("certificate", "bad", str(error))
     yield _clock(identity)
-    graph: Graph | None = None
+    member: Member | None = None
     try:
-        node = config.node
-        graph = read_graph(node.graph if node.graph.startswith("pykeen:") else str(config.folder / node.graph))
-        if node.policy is not None:
-            graph = Policy.load(config.folder / node.policy).shareable(graph).graph
+        member = config.member()
+        graph = member.graph if member.policy is None else member.policy.shareable(member.graph).graph
         told = f"{len(graph.entities):,} entities and {len(graph.train):,} training triples to share"
         yield Found("graph", "good", told)
     except FkgeError as error:
         yield Found("graph", "bad", str(error))
-    yield from _state(config)
-    yield _disk(config, graph)
+    running = _running(config)
+    yield from _state(config, member, running)
+    yield _audit(config)
+    yield _disk(config, None if member is None else member.graph)
     yield _device(config.federation)
     yield _ledger(config)
     if config.node.rehearsal:
         yield Found("rehearsal", "mind", "every secret follows from the seed: never with real data")
-    yield from _ports(config)
+    yield from _ports(config, running)
     if identity is not None:
         yield from asyncio.run(_peers(config, identity))
 
@@ -103,6 +105,10 @@ def _certificate(config: NodeConfig, identity: Identity) -> Iterator[Found]:
     except IdentityError as error:
         yield Found("certificate", "bad", str(error))
         return
+    for name in config.peers:
+        if name not in identity.kit.members:
+            near = did_you_mean(name, identity.kit.members)
+            yield Found("peers", "mind", f"[peers.{name}]: is no member, by the kit that is installed{near}")
     days = (identity.expires - now).days
     sentence = f"{identity.name} of {identity.consortium}, {days} days left; fingerprint {identity.spoken}"
     if days < _SOON:
@@ -120,7 +126,15 @@ def _clock(identity: Identity | None) -> Found:
     return Found("clock", "good", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
 
 
-def _state(config: NodeConfig) -> Iterator[Found]:
+def _running(config: NodeConfig) -> int | None:
+    """The process that is this node, if there is one."""
+    try:
+        return int(control.call(config.state / control.SOCKET, "status", patience=_PATIENCE)["pid"])
+    except (NodeError, KeyError):
+        return None
+
+
+def _state(config: NodeConfig, member: Member | None, running: int | None) -> Iterator[Found]:
     state = config.state
     there = next(folder for folder in (state, *state.resolve().parents) if folder.exists())
     try:
@@ -133,8 +147,27 @@ def _state(config: NodeConfig) -> Iterator[Found]:
     if state.exists() and state.stat().st_mode & 0o077:
         yield Found("state", "mind", f"{state}: others on this machine can read it; chmod 700 it")
         return
-    reached = (state / "node.json").exists()
-    yield Found("state", "good", f"{state}: {'goes on from what is there' if reached else 'begins there'}")
+    home = state / "owners" / config.node.name
+    if running is not None:
+        yield Found("state", "mind", f"{state}: this node runs already, as process {running}")
+    elif not (home / "peers.safetensors").exists():
+        yield Found("state", "good", f"{state}: begins there")
+    elif member is not None and (changed := Home.open(home).changed(member, config.federation, config.node.seed)):
+        what = " and ".join(changed)
+        sentence = f"{state}: {what} changed since this node began. Put it back, or begin anew (fkge node --anew)"
+        yield Found("state", "bad", sentence)
+    else:
+        yield Found("state", "good", f"{state}: goes on from what is there")
+
+
+def _audit(config: NodeConfig) -> Found:
+    folder = config.state / "audit"
+    if not folder.exists():
+        return Found("audit log", "good", "a new one")
+    try:
+        return Found("audit log", "good", f"sound, {verify(folder).entries:,} entries")
+    except FkgeError as error:
+        return Found("audit log", "bad", str(error))
 
 
 def _disk(config: NodeConfig, graph: Graph | None) -> Found:
@@ -180,7 +213,7 @@ def _ledger(config: NodeConfig) -> Found:
     return Found("privacy", "good", f"{promise}; {spent:.3g} spent")
 
 
-def _ports(config: NodeConfig) -> Iterator[Found]:
+def _ports(config: NodeConfig, running: int | None) -> Iterator[Found]:
     for what, text in (("port", config.node.listen), ("metrics", config.node.metrics)):
         if not text:
             continue
@@ -193,7 +226,11 @@ def _ports(config: NodeConfig) -> Iterator[Found]:
         except FkgeError as error:
             yield Found(what, "bad", str(error))
         except OSError as error:
-            yield Found(what, "bad", f"{text}: {error.strerror}. Is the node running already? (fkge status)")
+            if running is not None:
+                yield Found(what, "mind", f"{text} is taken, by this node itself")
+            else:
+                key = "listen" if what == "port" else "metrics"
+                yield Found(what, "bad", f"{text}: {os.strerror(error.errno or 0).lower()}; see {key} in node.toml")
 
 
 async def _peers(config: NodeConfig, identity: Identity) -> list[Found]:

@@ -59,6 +59,9 @@ class _Rehearsed(Node):
         self._memory.begun = False
         return self._given
 
+    def _check_ledger(self) -> None:
+        pass  # it lies with the arm, and the checkpoint knows it
+
     def _settle(self) -> None:
         self._task(self._begin(), "begin")
 

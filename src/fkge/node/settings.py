@@ -13,7 +13,8 @@ from pydantic import Field, field_validator
 
 from fkge.align import read_links
 from fkge.errors import SettingsError
-from fkge.federation import FederationSettings, Links
+from fkge.federation import FederationSettings, Links, Member
+from fkge.graph import Policy, read_graph
 from fkge.settings import Settings, read_toml
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -163,6 +164,12 @@ class NodeConfig:
     def state(self) -> Path:
         """Where the node keeps its things."""
         return self.folder / self.node.state
+
+    def member(self) -> Member:
+        """The owner: its graph, and what of it may leave a trace."""
+        source = self.node.graph
+        found = Member(read_graph(source if source.startswith("pykeen:") else str(self.folder / source)))
+        return found if self.node.policy is None else found.keeping(Policy.load(self.folder / self.node.policy))
 
     @classmethod
     def load(cls, path: Path) -> Self:
