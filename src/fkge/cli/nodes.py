@@ -126,7 +126,7 @@ def log(
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge pause --config node.toml"))
 def pause(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
-    """Let a node finish the step it is at and rest; it stays connected, and peers go on without it."""
+    """Let a node finish the step it is at and rest; it stays connected. Peers wait for it once, `window` at most."""
     _tell(config, state, "pause", as_json, "pauses; go on with fkge resume")
 
 
