@@ -86,6 +86,7 @@ def test_a_link_that_breaks_and_heals_is_taken_up_where_it_was(tmp_path: Path) -
             assert len(circle.audit(name, "alignment")) == 2
 
 
+@pytest.mark.long
 def test_a_peer_that_stays_away_is_not_waited_for_and_finishes_when_it_comes_back(tmp_path: Path) -> None:
     with behind_a_relay(tmp_path, plain(), "cat", grace=0.5) as (circle, relay):
         circle.start_all()
@@ -156,6 +157,7 @@ def test_who_falls_silent_is_noticed_and_the_others_go_on(fault: str, lab: Lab, 
 # -- disks -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_full_disk_stops_a_node_with_a_word_and_costs_nothing(lab: Lab, tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation(THREE).graphs, dp_settings(exchanges=40)) as circle:
         disk = lab.small_disk(circle.state("cat"), 4 << 20)
@@ -189,6 +191,7 @@ def fill(ballast: Path) -> None:
 # -- clocks ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_clock_that_is_hours_off_is_refused_in_words(tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, plain()) as circle:
         circle.start("ant")
@@ -259,6 +262,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path: Pa
         assert circle.check_nothing_twice("ant", "bee")
 
 
+@pytest.mark.long
 def test_both_checkpoints_damaged(tmp_path: Path) -> None:
     """There is nothing to go on from: it says so, each time, and does not begin from the beginning on the quiet."""
     with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, plain()) as circle:
@@ -285,6 +289,7 @@ def test_both_checkpoints_damaged(tmp_path: Path) -> None:
 # -- people ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_other_data_need_a_word_and_others_align_anew(tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation(THREE).graphs, plain()) as circle:
         circle.start_all()
@@ -327,6 +332,7 @@ def test_who_begins_anew_has_spent_what_was_spent(tmp_path: Path) -> None:
         assert circle.audit("ant", "budget")
 
 
+@pytest.mark.long
 def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
     """Nor if everything else is: what was spent would be spent again, unseen."""
     with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, dp_settings()) as circle:
@@ -341,6 +347,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
             assert not circle.ledger("ant").exists()
 
 
+@pytest.mark.long
 def test_who_comes_late_joins_and_who_leaves_is_not_missed(tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation((*THREE, "dog")).graphs, plain()) as circle:
         circle.write("dog", founder=False, listen="")  # it calls the others, and so meets them at once
@@ -362,6 +369,7 @@ def test_who_comes_late_joins_and_who_leaves_is_not_missed(tmp_path: Path) -> No
         circle.check_ended()
 
 
+@pytest.mark.long
 def test_pause_resume_and_stop(tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, plain()) as circle:
         circle.start_all()
@@ -383,6 +391,7 @@ def test_pause_resume_and_stop(tmp_path: Path) -> None:
         circle.check_ended()
 
 
+@pytest.mark.long
 def test_a_node_that_is_stopped_while_it_pauses_goes_on_later(tmp_path: Path) -> None:
     with Lives(tmp_path, tiny_federation(THREE[:2]).graphs, plain()) as circle:
         circle.start_all()

@@ -50,6 +50,7 @@ def test_killed_at_four_points_and_nothing_is_lost(tmp_path: Path) -> None:
     survive(tmp_path, dp_settings(), "ant", points)
 
 
+@pytest.mark.long
 def test_killed_in_a_game_no_vote_is_given_twice(tmp_path: Path) -> None:
     survive(tmp_path, game_settings(), "bee", ["after Gradient sent 4", "before Received heard 1"])
 

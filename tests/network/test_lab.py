@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from tests.network.capture import joined
 from tests.network.lab import MARK, NAMESPACES, Host, Lab, LabError, skewed, sweep
 
+pytestmark = pytest.mark.long  # of the laboratory itself
+
 PATIENCE = 30.0
 ESTABLISHED = 1
 MARKER = b"a fact that anybody on the wire can read"

@@ -93,6 +93,7 @@ def test_a_hundred_peers_hold_their_sessions_and_none_is_starved() -> None:
     run(all_of_them())
 
 
+@pytest.mark.long
 def test_steps_and_reconnects_leave_nothing_behind(tmp_path: Path) -> None:
     """What a node holds after a thousand steps more, and after twelve reconnects more, is what it held before."""
 
@@ -149,6 +150,7 @@ def test_a_part_is_written_as_protobuf_writes_it(step: int, heard: int, channel:
     assert _part(step, heard, channel, more, memoryview(body)) == pb.Frame(part=part).SerializeToString()
 
 
+@pytest.mark.long
 def test_a_leak_would_show() -> None:
     kept: list[bytes] = []
 
@@ -176,6 +178,7 @@ def stopped(served: Served, name: str) -> Iterator[None]:
         other.stdout.close()
 
 
+@pytest.mark.long
 def test_one_that_reads_nothing_and_one_that_is_stopped_hold_up_nobody() -> None:
     async def beside() -> None:
         with serving(names(3)) as served:

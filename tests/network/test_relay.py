@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import pytest
 from tests.network.relay import Relay
 
+pytestmark = pytest.mark.long  # of the laboratory itself
+
 PATIENCE = 30.0
 
 Ends = tuple[socket.socket, socket.socket]

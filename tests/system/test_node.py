@@ -25,7 +25,13 @@ from fkge.simulations import Simulation
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"translate": "ppat+refine", "exchanges": 2, "ppat": {"lam": 0.0}}], ids=["frame", "game"]
+    "how",
+    [
+        pytest.param({}, id="frame"),
+        pytest.param(
+            {"translate": "ppat+refine", "exchanges": 2, "ppat": {"lam": 0.0}}, id="game", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_nodes_that_follow_a_simulations_score_end_in_its_bits(how: dict[str, Any], tmp_path: Path) -> None:
     settings, graphs = tiny_settings(**how), tiny_federation().graphs
@@ -140,6 +146,7 @@ def test_an_alignment_holds_for_as_long_as_what_it_rests_on(running: Consortium)
     (running.site("ant") / "peers.toml").write_text(text)
 
 
+@pytest.mark.long
 def test_founders_do_not_wait_for_one_that_is_taken_off_the_list(tmp_path: Path) -> None:
     with Consortium(tmp_path, tiny_federation().graphs, tiny_settings()) as nodes:
         for name in ("ant", "bee"):
