@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,21 +132,32 @@ class Notes(list[dict[str, Any]]):
 
 
 @contextmanager
-def ray_here(**options: Any) -> Iterator[None]:
+def only_ray() -> Iterator[None]:
+    """One Ray at a time on a machine: the servers of two that start at once on few cores give each other up."""
+    pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
+    before = signal.getsignal(signal.SIGTERM)  # Ray would take it
+    with Path(tempfile.gettempdir(), f"fkge-tests-ray-{os.getuid()}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def ray_here() -> Iterator[None]:
     """Ray on this machine, small and silent, for all engines within; skips where it is not installed."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
-    before = signal.getsignal(signal.SIGTERM)
-    ray.init(
-        **{
-            "address": "local", "num_cpus": 4, "num_gpus": 0, "include_dashboard": False, "log_to_driver": False,
-            "logging_level": "ERROR", "object_store_memory": 100 * 2**20, **options,
-        }
-    )  # fmt: skip
-    signal.signal(signal.SIGTERM, before)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with only_ray():
+        import ray
+
+        ray.init(
+            address="local", num_cpus=4, num_gpus=0, include_dashboard=False, log_to_driver=False,
+            logging_level="ERROR", object_store_memory=100 * 2**20,
+        )  # fmt: skip
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def kept(home: Home, arm: str) -> dict[str, Any]:

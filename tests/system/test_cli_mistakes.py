@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -213,10 +212,19 @@ def test_a_port_that_is_taken(here: Path, monkeypatch: pytest.MonkeyPatch, capsy
 # -- disks and permissions ---------------------------------------------------------------------------
 
 
-def fkge(*words: object, cwd: Path, **how: Any) -> subprocess.CompletedProcess[str]:
+SMALL_FILES = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+runpy.run_module("fkge", run_name="__main__", alter_sys=True)
+"""
+
+
+def fkge(*words: object, cwd: Path, small_files: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run the program; with `small_files`, as on a disk that has no room for a file of more than 60 kB."""
+    program = ["-c", SMALL_FILES] if small_files else ["-m", "fkge"]
     done = subprocess.run(
-        [sys.executable, "-m", "fkge", *map(str, words)], cwd=cwd, text=True, capture_output=True, timeout=300,
-        env={**os.environ, "COLUMNS": "200"}, check=False, **how,
+        [sys.executable, *program, *map(str, words)], cwd=cwd, text=True, capture_output=True, timeout=300,
+        env={**os.environ, "COLUMNS": "200"}, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -227,14 +235,10 @@ SIMULATE = ("--engine", "in-process", "--set", "exchanges=2", "--set", "initial_
             "--set", "train.device=cpu", "--set", "train.negatives=4", "--quiet")  # fmt: skip
 
 
-def small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
-
-
 def test_no_room_for_a_file_and_then_there_is(here: Path, tmp_path: Path) -> None:
     """A model that does not fit: one sentence; with room again, the run ends as if nothing had happened."""
     fkge("train", here / "ant.tsv", "--out", tmp_path / "whole", *TRAIN, cwd=here)
-    full = fkge("train", here / "ant.tsv", "--out", tmp_path / "full", *TRAIN, cwd=here, preexec_fn=small_files)
+    full = fkge("train", here / "ant.tsv", "--out", tmp_path / "full", *TRAIN, cwd=here, small_files=True)
     assert full.returncode == exits.DISK
     assert full.stderr.startswith("error: ")
     assert "the disk is full; what was finished is whole" in full.stderr
@@ -247,7 +251,7 @@ def test_no_room_for_a_file_and_then_there_is(here: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("engine", ["in-process", "processes"])
 def test_no_room_in_a_simulation(engine: str, here: Path, tmp_path: Path) -> None:
     words = ["--out", tmp_path / "full", *SIMULATE, "--engine", engine]
-    full = fkge("simulate", here / "pair.toml", *words, cwd=here, preexec_fn=small_files)
+    full = fkge("simulate", here / "pair.toml", *words, cwd=here, small_files=True)
     assert full.returncode == exits.DISK, full.stderr
     assert len(full.stderr.strip().splitlines()) == 1
     assert "--resume" in full.stderr

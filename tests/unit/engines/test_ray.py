@@ -23,6 +23,7 @@ from fkge.simulations import Simulation
 if TYPE_CHECKING:
     from fkge.engines.ray_actors import RayActors
 
+pytestmark = pytest.mark.xdist_group("ray")  # by one worker, where there is the choice
 FILES = ("model.safetensors", "ranks.safetensors")
 
 
@@ -61,12 +62,13 @@ def told(notes: Notes) -> list[tuple[Any, ...]]:
 # -- the same ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
         {"neighbours": True, "window": 0.001, "train": {"dim": 512}},
-        pytest.param({"translate": "ppat", "exchanges": 2}, marks=pytest.mark.long),
-        pytest.param({"translate": "procrustes"}, marks=pytest.mark.long),
+        {"translate": "ppat", "exchanges": 2},
+        {"translate": "procrustes"},
     ],
     ids=["frame", "ppat", "procrustes"],
 )
@@ -88,6 +90,7 @@ def test_it_is_the_in_process_engine_to_the_bit(settings: dict[str, Any], here: 
         assert result["sent"]["bee"] / 9 > 2 * BY_REFERENCE
 
 
+@pytest.mark.long
 def test_owners_work_at_the_same_time(here: None, tmp_path: Path) -> None:
     """All are within their first training before any has ended it."""
     made, notes = simulation(tmp_path / "run", initial_epochs=3000, start="alone"), Notes()
@@ -118,6 +121,7 @@ def test_a_tape_of_it_can_be_played(here: None, tmp_path: Path) -> None:
 # -- places ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_owner_that_does_not_see_its_home_says_so(here: None, tmp_path: Path) -> None:
     made, other = simulation(tmp_path / "run"), simulation(tmp_path / "other")
     cat = made.homes[2]
@@ -182,6 +186,7 @@ def at_epoch(epoch: int) -> Callable[..., bool]:
     return lambda event, **fields: event == "work" and fields["epoch"] == epoch
 
 
+@pytest.mark.long
 def test_a_lone_owner_that_is_killed_ends_in_the_same_bits(here: None, tmp_path: Path) -> None:
     undisturbed = simulation(tmp_path / "undisturbed", "in-process")
     assert InProcess(undisturbed.homes, Notes()).run(undisturbed.arm("control"))
@@ -192,13 +197,14 @@ def test_a_lone_owner_that_is_killed_ends_in_the_same_bits(here: None, tmp_path:
     assert left(made, "control") == left(undisturbed, "control")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "when",
     [
-        pytest.param(at_epoch(2), marks=pytest.mark.long),
+        at_epoch(2),
         lambda event, **fields: event == "hosting",
-        pytest.param(lambda event, **fields: fields.get("state") == "sleep", marks=pytest.mark.long),
-        pytest.param(lambda event, **fields: fields.get("state") == "scoring", marks=pytest.mark.long),
+        lambda event, **fields: fields.get("state") == "sleep",
+        lambda event, **fields: fields.get("state") == "scoring",
     ],
     ids=["after work", "in an exchange", "asleep", "at the end"],
 )
@@ -288,6 +294,7 @@ def test_nobody_imports_ray_who_does_not_use_it() -> None:
     assert done.stdout == "False\n"
 
 
+@pytest.mark.long
 def test_what_ray_is_told_is_kept_and_belongs_to_ray_alone(here: None, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"'processes' has no option 'address'; it belongs to --engine ray"):
         Simulation.create(

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, Notes, tiny_federation, tiny_settings
+from tests.conftest import OWNERS, Notes, only_ray, tiny_federation, tiny_settings
 
 from fkge.engines import ENGINES
 from fkge.errors import EngineError
 from fkge.simulations import Simulation
+
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 def simulation(folder: Path) -> Simulation:
@@ -49,17 +51,18 @@ class Machines:
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fkge[ray]'")
-    before = signal.getsignal(signal.SIGTERM)
-    made = Machines()
-    try:
-        yield made
-    finally:
-        ray.shutdown()
-        made.cluster.shutdown()
-        signal.signal(signal.SIGTERM, before)
+    with only_ray():
+        import ray
+
+        made = Machines()
+        try:
+            yield made
+        finally:
+            ray.shutdown()
+            made.cluster.shutdown()
 
 
+@pytest.mark.long
 def test_owners_spread_over_machines_and_the_cluster_outlives_them(machines: Machines, tmp_path: Path) -> None:
     import ray
 
