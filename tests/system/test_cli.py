@@ -120,6 +120,7 @@ def wait_for_epochs(out: Path, count: int, process: subprocess.Popen[str]) -> No
         os.sched_yield()
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_ends_in_the_same_bits(data: Path, tmp_path: Path) -> None:
     fkge("train", data, "--out", "whole", *LONG, cwd=tmp_path)
     whole = {name: (tmp_path / "whole" / name).read_bytes() for name in ("model.safetensors", "trace.jsonl")}

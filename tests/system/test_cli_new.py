@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
@@ -17,6 +19,7 @@ def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.long
 def test_a_new_project_runs_by_the_three_commands_it_names(tmp_path: Path) -> None:
     told = run("new", "project", cwd=tmp_path).stdout
     commands = [shlex.split(line)[1:] for line in told.splitlines() if line.startswith("  fkge ")]

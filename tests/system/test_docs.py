@@ -109,6 +109,7 @@ def script(page: Path) -> str:
     return "\n".join([_HELPERS, *steps]) if steps else ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [p for p in PAGES if script(p)], ids=lambda p: str(p.relative_to(ROOT)))
 def test_what_a_page_does_works(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(

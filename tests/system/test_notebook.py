@@ -38,6 +38,7 @@ def test_it_is_kept_without_outputs(notebook: Any) -> None:
             assert cell.execution_count is None
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the libraries that talk to the kernel
 def test_it_runs(notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")

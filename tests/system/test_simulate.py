@@ -169,6 +169,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 def test_killed_and_interrupted_it_can_always_go_on(here: Path) -> None:
     out = here / "broken"
