@@ -34,7 +34,7 @@ test: .venv/test  ## Run the tests (minutes)
 	$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
 
 test-long: .venv/test  ## Run the tests that take longer
-	$(BIN)/python -m pytest -m long -n 2 --dist loadgroup --timeout 1200
+	$(BIN)/python -m pytest -m long -n 2 --dist worksteal --timeout 1200
 
 check: .venv/check  ## Lint, types, layers
 	$(BIN)/ruff check .

@@ -8,7 +8,5 @@ import pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of an engine whose processes take seconds to start, the one run that most tests look at is enough."""
     for item in items:
-        if "[ray]" in item.name:
-            item.add_marker(pytest.mark.xdist_group("ray"))
-            if "together" not in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.long)
+        if "[ray]" in item.name and "together" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)

@@ -23,7 +23,6 @@ from fkge.simulations import Simulation
 if TYPE_CHECKING:
     from fkge.engines.ray_actors import RayActors
 
-pytestmark = pytest.mark.xdist_group("ray")  # by one worker, where there is the choice
 FILES = ("model.safetensors", "ranks.safetensors")
 
 

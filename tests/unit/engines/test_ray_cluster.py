@@ -14,8 +14,6 @@ from fkge.engines import ENGINES
 from fkge.errors import EngineError
 from fkge.simulations import Simulation
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 def simulation(folder: Path) -> Simulation:
     return Simulation.create(folder, tiny_federation(), tiny_settings(), engine="ray")
