@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, tiny_federation, tiny_settings
+from tests.conftest import OWNERS, arc, random_graph, tiny_federation, tiny_settings
 from tests.consortium import Consortium
 
 from fkge.cli import exits
@@ -144,6 +144,18 @@ def test_an_alignment_holds_for_as_long_as_what_it_rests_on(running: Consortium)
     )
     assert peer(running, "ant", "bee")["state"] == "joined"  # a mistake changes nothing
     (running.site("ant") / "peers.toml").write_text(text)
+
+
+def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    graphs, settings = {"ant": arc("ant", 0), "bee": random_graph()}, tiny_settings(period=3600.0)
+    with Consortium(tmp_path, graphs, settings) as nodes:
+        for name in nodes.names:
+            nodes.start(name)
+        nodes.await_results(seconds=240)
+        for name in nodes.names:
+            assert json.loads(nodes.result(name).read_text())["epochs"] == 20
+            log = (nodes.state(name) / "node.log").read_text()
+            assert log.count('"alignment refused"') == 1
 
 
 @pytest.mark.long

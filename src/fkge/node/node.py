@@ -88,6 +88,7 @@ class Node:
         self._noted = Bucket(1, 1000)  # refusals that are written down: nobody can fill the disk by knocking
         self._met: set[str] = set()
         self._joined: set[str] = set()
+        self._apart: set[str] = set()  # there is too little to exchange with them
         self._settling: Settling | None = None
         self._generation = 0
         self._early_tokens: dict[str, list[pb.Tokens]] = {}
@@ -562,15 +563,21 @@ class Node:
             if not runner.may_join(peer.name, known):
                 return  # when the work is over; what it says until then can wait
             self._joined.add(peer.name)
-            if runner.join(peer.name, known):
-                self._open(peer)
-            else:
+            if not runner.join(peer.name, known):
                 self._joined.discard(peer.name)
-                self._log.info("alignment refused", peer=peer.name, rows=len(known.common))
+                self._keep_apart(peer, known)
                 return
+            self._apart.discard(peer.name)
+            self._open(peer)
             self._log.info("peer joined", peer=peer.name)
         while peer.early and not runner.held:
             runner.deliver(peer.name, peer.early.pop(0))
+
+    def _keep_apart(self, peer: Peer, known: Acquaintance) -> None:
+        if peer.name not in self._apart:
+            self._apart.add(peer.name)
+            self._log.info("alignment refused", peer=peer.name, rows=len(known.common))
+            self._apply_limits()
 
     def _post(self, name: str, data: bytes) -> None:
         if name in self._joined and (peer := self._peers.get(name)) is not None:
@@ -693,6 +700,7 @@ class Node:
                 if (calling := self._calls.pop(name, None)) is not None:
                     calling.cancel()
                 self._forget(old)
+                self._apart.discard(name)
                 del self._peers[name]
             if name in now:
                 self._peers[name] = peer = Peer(name, now[name], self)
@@ -711,11 +719,11 @@ class Node:
                 self._settle()
 
     def _apply_limits(self) -> None:
-        """Who may not ask, and what votes for whom may cost."""
+        """Who may not ask, what votes for whom may cost, and whether there is anybody to wait for."""
         if self._runner is not None:
             refuses = [name for name, peer in self._peers.items() if not peer.settings.ask]
             caps = {n: p.settings.epsilon for n, p in self._peers.items() if p.settings.epsilon is not None}
-            self._runner.limit(refuses, caps, bool(self._peers))
+            self._runner.limit(refuses, caps, not self._peers.keys() <= self._apart)
 
     def _become(self, state: str) -> None:
         if state != self._state and not (self._state == "done" and state in ("exchanging", "resting")):

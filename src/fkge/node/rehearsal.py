@@ -23,6 +23,7 @@ from fkge.federation import Arm, Home, Plan
 from fkge.node import site
 from fkge.node.authority import Authority
 from fkge.node.node import Node
+from fkge.node.peer import Peer
 from fkge.node.requests import read_request
 from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
 
@@ -56,8 +57,12 @@ class _Rehearsed(Node):
         for name in self.config.peers:
             pair = "\0".join([self._given.run, *sorted((self.name, name))])
             self._memory.pacts[name] = hashlib.blake2b(pair.encode(), digest_size=16).hexdigest()
+            self._memory.bases[name] = self._given.run
         self._memory.begun = False
         return self._given
+
+    def _basis(self, peer: Peer) -> str:
+        return self._given.run
 
     def _check_ledger(self) -> None:
         pass  # it lies with the arm, and the checkpoint knows it
