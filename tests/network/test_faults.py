@@ -297,7 +297,7 @@ def test_other_data_need_a_word_and_others_align_anew(tmp_path: Path) -> None:
         assert circle.kill("bee", signal.SIGTERM) == 0
         write_graph(arc("bee", 10), circle.site("bee") / "graph")
         circle.start("bee")
-        assert circle.ended("bee") == exits.NODE
+        assert circle.ended("bee") == exits.RUN
         assert "its graph" in circle.output("bee")
         assert "--anew" in circle.output("bee")
         circle.start("bee", "--anew")

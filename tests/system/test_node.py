@@ -73,6 +73,7 @@ def test_nodes_train_together_and_stay(running: Consortium) -> None:
         assert set(result["handshakes"]) == set(OWNERS) - {name}
         tables, _ = load_model(running.result(name).parent / "model.safetensors")
         assert tables.entities == 40
+        assert not [path for path in running.state(name).rglob("*") if path.stat().st_mode & 0o077]
 
 
 def test_everything_that_left_is_written_down_and_nothing_else(running: Consortium) -> None:

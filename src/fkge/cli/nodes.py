@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -222,8 +223,10 @@ def status_tables(told: Status) -> Iterator[Table | Text]:
 def _peers_table(told: Status) -> Table:
     from fkge.node.logs import printable
 
-    drawn = Table("peer", "state", "for", title="peers")
-    for column in ("shared rows", "exchanges", "in", "out", "heard"):
+    drawn = Table("peer", title="peers", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("state", "for"):
+        drawn.add_column(column, no_wrap=True)
+    for column in ("shared", "exchanges", "in", "out", "heard"):
         drawn.add_column(column, justify="right", no_wrap=True)
     now = told["time"]
     for peer in told["peers"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from fkge.cli.nodes import NODE, NodeFile
 from fkge.cli.options import AsJson, example
-from fkge.errors import NodeError
+from fkge.errors import SettingsError
 
 commands = typer.Typer()
 
@@ -41,10 +42,11 @@ def node(
 
     found = NodeConfig.load(config)
     if found.node.rehearsal != (score is not None):
-        raise NodeError(
+        raise SettingsError(
             f"{config}: rehearsal = true and --score go together: secrets follow from the seed then, and hide nothing. "
             "For real data have neither"
         )
+    os.umask(0o077)  # what it keeps is its owner's alone
     run(found, anew=anew, echo=not quiet, tape=tape, score=score)
 
 

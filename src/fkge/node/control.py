@@ -33,6 +33,8 @@ ANSWER_BYTES = 8 << 20
 CONNECTIONS = 16
 """At a time; more are turned away."""
 
+_TURNS = 8  # of a loop, within which asyncio has a task for every connection that it has accepted
+
 Handler = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
@@ -147,7 +149,7 @@ class Server:
         """Take no more requests; those under way are answered first."""
         if self._server is None:
             return
-        self._server.close()
+        await stop_listening(self._server)
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:  # not one that another node has put there since
                 self.path.unlink()
@@ -163,17 +165,20 @@ class Server:
         try:
             if len(self._busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
                 return
-            with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                line = await _line(reader)
+            if line:
+                answer = json.dumps(await self._answer(line), ensure_ascii=False).encode() + b"\n"
                 async with asyncio.timeout(PATIENCE):
-                    line = await _line(reader)
-                if line:
-                    answer = json.dumps(await self._answer(line), ensure_ascii=False).encode() + b"\n"
-                    async with asyncio.timeout(PATIENCE):
-                        writer.write(answer)
-                        await writer.drain()
+                    writer.write(answer)
+                    await writer.drain()
+        except TimeoutError:
+            writer.transport.abort()  # also if it does not take in what it asked for
+        except OSError:
+            pass
         finally:
+            await hang_up(writer)
             self._busy.discard(task)
-            writer.close()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
@@ -198,6 +203,22 @@ class Server:
                 "ok": False,
                 "error": f"{command} failed ({type(error).__name__}); the log says more",
             }
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Accept nobody any more; whoever was accepted has a task by then. Just closed, asyncio would lose some of them."""
+    for listener in server.sockets:
+        asyncio.get_running_loop().remove_reader(listener.fileno())
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    server.close()
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and wait until it is."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:

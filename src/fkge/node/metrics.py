@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fkge.errors import NodeError, need
+from fkge.node.control import hang_up, stop_listening
 from fkge.node.logs import WORDS
 
 CONNECTIONS = 32
@@ -160,7 +161,7 @@ class Server:
         """Take no more requests, and drop those under way."""
         if self._server is None:
             return
-        self._server.close()
+        await stop_listening(self._server)
         for task in list(self._busy):
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)
@@ -174,7 +175,7 @@ class Server:
         try:
             if len(self._busy) > 2 * CONNECTIONS:
                 return
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            with contextlib.suppress(ConnectionError):
                 async with asyncio.timeout(SECONDS):
                     if len(self._busy) > CONNECTIONS:
                         answer = _answer(503, b"too many at a time\n")
@@ -184,11 +185,11 @@ class Server:
                     writer.write_eof()
                     while await reader.read(REQUEST_BYTES):  # to hang up on what was not read would lose the answer
                         pass
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError):
             writer.transport.abort()  # also if it does not take in what it asked for
         finally:
+            await hang_up(writer)
             self._busy.discard(task)
-            writer.close()
 
     async def _handle(self, reader: asyncio.StreamReader) -> bytes:
         try:

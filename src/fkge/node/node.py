@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from fkge.align import Tokens, Turnstile
-from fkge.errors import GraphError, IdentityError, NodeError, PeerError, SettingsError
+from fkge.errors import GraphError, IdentityError, NodeError, PeerError, RunError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.gate import PUBLIC
 from fkge.federation.owner import Owner, seed_of
@@ -81,7 +81,7 @@ class Node:
             config, self._terms, self._peers, self._hello, self._carry, self._turned_away, self.failed
         )  # fmt: skip
         if self._door.identity.name != self.name:
-            raise NodeError(
+            raise SettingsError(
                 f"{config.folder}: node.toml is {self.name}'s, and the certificate in {config.node.identity} is "
                 f"{self._door.identity.name}'s; use the kit that was made for {self.name}"
             )
@@ -239,7 +239,7 @@ class Node:
             return found_home(config.state, self.name, member, config.federation, node.seed, secret)
         home = Home.open(folder)
         if changed := home.changed(member, config.federation, node.seed):
-            raise NodeError(
+            raise RunError(
                 f"{config.state}: {' and '.join(changed)} changed since this node began, so it cannot go on from "
                 "there. Put it back, or begin anew: fkge node --anew; what was spent stays in the ledger"
             )

@@ -177,6 +177,25 @@ def test_a_long_path_works(tmp_path: Path) -> None:
     assert not [held for held in held_open() if held.startswith(str(tmp_path))]
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_one_that_knocks_as_it_closes_is_not_lost(turns: int, tmp_path: Path) -> None:
+    """However far asyncio was with it: every connection is closed when the server is."""
+    path = tmp_path / SOCKET
+
+    async def knocked() -> list[str]:
+        before = set(held_open())
+        server = await serve(path, {})
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.setblocking(False)
+            caller.connect(str(path))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        await server.close()
+        return [held for held in held_open() if held.startswith("socket:") and held not in before]
+
+    assert asyncio.run(knocked()) == []
+
+
 def test_nobody_there_is_told_from_somebody_who_died(tmp_path: Path) -> None:
     path = tmp_path / SOCKET
     with pytest.raises(NodeError, match=r"no node runs with this state folder\. Start it"):
