@@ -27,7 +27,6 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUT_OF_ORDER: _ClassVar[Reason]
     TOO_MANY: _ClassVar[Reason]
     STALLED: _ClassVar[Reason]
-    OVERLAP: _ClassVar[Reason]
     CLOCK: _ClassVar[Reason]
     REPLACED: _ClassVar[Reason]
     UNPROVEN: _ClassVar[Reason]
@@ -50,7 +49,6 @@ REPLAYED: Reason
 OUT_OF_ORDER: Reason
 TOO_MANY: Reason
 STALLED: Reason
-OVERLAP: Reason
 CLOCK: Reason
 REPLACED: Reason
 UNPROVEN: Reason

@@ -195,7 +195,7 @@ def test_what_a_listener_refuses_and_what_it_stumbles_over(identities: dict[str,
             return [e.reason if e else None for e in await link.ended()], link.ears[0].errors
 
     assert asyncio.run(go(PeerError("no"))) == (["malformed", "malformed"], [])
-    assert asyncio.run(go(Refused("overlap", "no"))) == (["overlap", "overlap"], [])
+    assert asyncio.run(go(Refused("terms", "no"))) == (["terms", "terms"], [])
     stumbled = ZeroDivisionError()
     assert asyncio.run(go(stumbled)) == ([None, None], [stumbled])
 
