@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import OWNERS, arc, random_graph, tiny_federation, tiny_settings
-from tests.consortium import Consortium
+from tests.consortium import Consortium, write_graph
 
 from fkge.cli import exits
 from fkge.embed import load_model
@@ -150,13 +151,20 @@ def test_an_alignment_holds_for_as_long_as_what_it_rests_on(running: Consortium)
 def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp_path: Path) -> None:
     graphs, settings = {"ant": arc("ant", 0), "bee": random_graph()}, tiny_settings(period=3600.0)
     with Consortium(tmp_path, graphs, settings) as nodes:
+
+        def log(name: str) -> str:
+            return (nodes.state(name) / "node.log").read_text()
+
         for name in nodes.names:
             nodes.start(name)
         nodes.await_results(seconds=240)
         for name in nodes.names:
             assert json.loads(nodes.result(name).read_text())["epochs"] == 20
-            log = (nodes.state(name) / "node.log").read_text()
-            assert log.count('"alignment refused"') == 1
+            assert log(name).count('"alignment refused"') == 1
+        assert nodes.kill("bee", signal.SIGTERM) == 0
+        write_graph(arc("bee", 10), nodes.site("bee") / "graph")
+        nodes.start("bee", "--anew")
+        nodes.wait_for(lambda: '"peer joined"' in log("ant"))
 
 
 @pytest.mark.long

@@ -567,7 +567,9 @@ class Node:
                 self._joined.discard(peer.name)
                 self._keep_apart(peer, known)
                 return
-            self._apart.discard(peer.name)
+            if peer.name in self._apart:  # it has other data than it had
+                self._apart.remove(peer.name)
+                self._apply_limits()
             self._open(peer)
             self._log.info("peer joined", peer=peer.name)
         while peer.early and not runner.held:
