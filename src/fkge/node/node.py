@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -28,14 +27,15 @@ import torch
 from fkge.align import Tokens, Turnstile
 from fkge.errors import GraphError, IdentityError, NodeError, PeerError, RunError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
-from fkge.federation.gate import PUBLIC
 from fkge.federation.owner import Owner, seed_of
+from fkge.federation.protocol import Defer
 from fkge.node import control, metrics
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
 from fkge.node.door import Door
 from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_meeting
 from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
+from fkge.node.leaving import Leaving
 from fkge.node.logs import Log
 from fkge.node.meeting import align, basis, longest
 from fkge.node.memory import Memory
@@ -45,7 +45,7 @@ from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address, read_peers
 from fkge.node.settling import Settling, spoken
 from fkge.node.transport import Line
-from fkge.privacy import Head, Ledger, Unprotected, describe
+from fkge.privacy import Head, Ledger, describe
 
 ARM = "federated"
 _BETWEEN_LOOKS = 1.0
@@ -124,6 +124,7 @@ class Node:
                 self._log.know(self.name, program(), *self._peers)
                 self._log.listen("grpc", "asyncio")
                 self._metrics = metrics.Metrics(self._peers, _WORDS)
+                self._leaving = Leaving(self._audit, self._metrics, self._charged)
                 self._audit.note("life", number=self._memory.lives, program=program())
                 self._log.info("node started", life=self._memory.lives, node=self.name)
                 try:
@@ -369,11 +370,7 @@ class Node:
     def _say(self, peer: Peer, message: pb.Meeting, what: str) -> None:
         """Say something of a meeting; it is written down like everything that leaves."""
         body = bytes(message.SerializeToString())
-        self._audit.left(
-            to=peer.name, what=what, nbytes=len(body), digest=hashlib.sha256(body).hexdigest(),
-            protection=_MEETING_PROTECTION[what], price=None, session=0,
-        )  # fmt: skip
-        self._metrics.sent(peer.name, what, len(body))
+        self._leaving.meeting(peer.name, what, body)
         peer.send(MEETING, body)
 
     async def _meet(self, peer: Peer, hello: pb.Hello) -> None:
@@ -586,27 +583,17 @@ class Node:
             peer.send(FEDERATION, data)
 
     def _left(self, name: str, released: Released, session: int, data: bytes) -> None:
-        """Something leaves: write down to whom, what, under which protection and at what price."""
-        what, price = type(released.message).__name__, None
-        if isinstance(released.protection, Unprotected):
-            protection = f"none: {released.protection.what}"
-        elif released.protection == PUBLIC:
-            protection = PUBLIC
-        else:
-            charged = None if self._owner is None else self._owner.gate.charged
-            protection = _PAID[what]
-            price = released.protection + ("" if charged is None else f"; ε {charged:.4g} or more in all")
-        self._audit.left(
-            to=name, what=what, nbytes=len(data), digest=hashlib.sha256(data).hexdigest(), protection=protection,
-            price=price, session=session,
-        )  # fmt: skip
-        self._metrics.sent(name, what, len(data))
-        if what == "Defer" and not self._peers[name].deferred.allows():
+        """Something leaves, which is written down first."""
+        self._leaving.released(name, released, session, data)
+        if isinstance(released.message, Defer) and not self._peers[name].deferred.allows():
             self._peers[name].hang_up(Refused("too_many", "it asks again and again, though it was put off"))
 
     @property
     def _owner(self) -> Owner | None:
         return None if self._runner is None or self._runner.station is None else self._runner.station.owner
+
+    def _charged(self) -> float | None:
+        return None if self._owner is None else self._owner.gate.charged
 
     def _note(self, event: str, **fields: Any) -> None:
         """What the owner's work tells, from the loop or from its thread."""
@@ -796,15 +783,6 @@ _WORDS = {
     "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
 }
 _NOTHING = "nothing in common: see same, entities and relations in peers.toml, on both sides"
-_PAID = {"Offer": "DP-SGD", "Gradient": "noised votes"}
-"""What protects a message that was paid for; its price is the entry of the ledger."""
-
-_MEETING_PROTECTION = {
-    "Keys": "none: how many keys there are",
-    "Intersect": "private set intersection",
-    "Pact": "public",
-    "Tokens": "random bits",
-}
 
 
 def _widths(hello: pb.Hello) -> dict[Any, int]:

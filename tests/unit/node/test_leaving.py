@@ -1,0 +1,51 @@
+"""What the audit log is told of everything that leaves."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import tiny_settings
+
+from fkge.errors import NodeError
+from fkge.federation.gate import PUBLIC, Gate
+from fkge.node.auditlog import AuditLog, entries
+from fkge.node.leaving import Leaving
+from fkge.node.metrics import Metrics
+from fkge.ppat import Gradient, Received, Samples
+
+
+def test_to_whom_what_under_which_protection_and_at_what_price(tmp_path: Path) -> None:
+    metrics, plain = Metrics(["bee"], {}), Gate(tiny_settings())
+    paper = Gate(tiny_settings(translate="ppat", privacy={"mode": "paper"}))
+    paper._votes["bee", 3] = "run/votes/3"  # as if they had been paid for
+    paper._needed = lambda: None  # type: ignore[method-assign]
+    with AuditLog.open(tmp_path / "audit", "ant") as audit:
+        leaving = Leaving(audit, metrics, lambda: 1.25)
+        leaving.meeting("bee", "Intersect", b"hidden")
+        leaving.released("bee", plain.release(Received(1), "bee", 3), 3, b"here")
+        leaving.released("bee", plain.release(Samples(1, torch.ones(2, 2)), "bee", 3), 3, b"rows")
+        leaving.released("bee", paper.release(Gradient(1, torch.ones(2, 2)), "bee", 3), 3, b"votes")
+    told = [e for e in entries(tmp_path / "audit") if e["event"] == "left"]
+    assert [(e["to"], e["what"], e["bytes"], e["price"], e["session"]) for e in told] == [
+        ("bee", "Intersect", 6, None, 0),
+        ("bee", "Received", 4, None, 3),
+        ("bee", "Samples", 4, None, 3),
+        ("bee", "Gradient", 5, "run/votes/3; ε 1.25 or more in all", 3),
+    ]
+    hidden, here, rows, votes = (e["protection"] for e in told)
+    assert (hidden, here, votes) == ("private set intersection", PUBLIC, "noised votes")
+    assert rows.startswith("none: ")
+    bodies = (b"hidden", b"here", b"rows", b"votes")
+    assert [e["digest"] for e in told] == [hashlib.sha256(body).hexdigest() for body in bodies]
+
+
+def test_what_cannot_be_written_down_is_not_counted_either(tmp_path: Path) -> None:
+    metrics = Metrics(["bee"], {})
+    audit = AuditLog.open(tmp_path / "audit", "ant")
+    audit.close()
+    with pytest.raises(NodeError, match="nothing may leave any more"):
+        Leaving(audit, metrics, lambda: None).meeting("bee", "Pact", b"name")
+    assert not metrics._tally
