@@ -90,7 +90,7 @@ class Chain:
         self._key = self._files.read_key()
         self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
-            with self._trouble_named():
+            with self._files.locked(), self._trouble_named():  # SQLite lets only one change the mode, and no other wait
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
             if create is not None and not lost and self._files.read_anchor().step == 0:

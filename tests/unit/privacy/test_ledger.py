@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,21 @@ def test_two_processes_paying_from_one_purse_never_exceed_it(tmp_path: Path) -> 
         assert ledger.spent(TRIPLES).epsilon <= 4.0
         assert sum(tally.notes for tally in ledger.unprotected.values()) == sum(paid)
         assert [e.kind for e in ledger.entries()].count("opened") == 1
+
+
+def test_all_may_open_a_new_ledger_at_the_same_moment(tmp_path: Path) -> None:
+    everybody = 4
+    for i in range(25):  # left to itself, SQLite refuses one opening in thirty
+        ready = threading.Barrier(everybody)
+
+        def first(folder: Path, ready: threading.Barrier) -> str:
+            ready.wait()
+            with open_ledger(folder) as ledger:
+                return ledger.head.chain
+
+        with ThreadPoolExecutor(everybody) as pool:
+            heads = list(pool.map(first, [tmp_path / str(i)] * everybody, [ready] * everybody))
+        assert len(set(heads)) == 1
 
 
 def test_two_openings_and_several_threads_see_one_purse(tmp_path: Path) -> None:
