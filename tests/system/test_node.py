@@ -167,6 +167,21 @@ def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp
         nodes.wait_for(lambda: '"peer joined"' in log("ant"))
 
 
+def test_founders_begin_without_one_that_does_not_come_and_it_joins_them(tmp_path: Path) -> None:
+    with Consortium(tmp_path, tiny_federation().graphs, tiny_settings(), node={"wait": 1.0}) as nodes:
+        for name in ("ant", "bee"):
+            nodes.start(name)
+        nodes.await_results("ant", "bee")
+        for name in ("ant", "bee"):
+            missing = [e for e in entries(nodes.state(name) / "audit") if e["event"] == "founder missing"]
+            assert [entry["peer"] for entry in missing] == ["cat"]
+        nodes.start("cat")
+        nodes.await_results("cat")
+        result = json.loads(nodes.result("cat").read_text())
+        assert (set(result["handshakes"]), result["rounds"] > 0, result["epochs"]) == ({"ant", "bee"}, True, 20)
+        assert "founder missing" not in {entry["event"] for entry in entries(nodes.state("cat") / "audit")}
+
+
 @pytest.mark.long
 def test_founders_do_not_wait_for_one_that_is_taken_off_the_list(tmp_path: Path) -> None:
     with Consortium(tmp_path, tiny_federation().graphs, tiny_settings()) as nodes:

@@ -49,6 +49,7 @@ WORDS: dict[str, frozenset[str]] = {
             "node started", "node stopped", "node paused", "node resumed", "node failed", "state",
             "peer connected", "peer lost", "peer refused", "peer restarted", "peer joined", "peer left",
             "exchange began", "exchange finished", "exchange abandoned", "aligned", "alignment refused",
+            "founder missing",
             "epoch", "validated", "checkpoint", "budget spent", "refused", "library", "control",
             "certificate", "peers", "revocation list", "retry", "resent", "duplicate dropped",
         }

@@ -1,8 +1,8 @@
 """A node: one owner as a long-running peer, in its own organisation.
 
 It knows its peers from a file that is its owner's alone. Each that comes is met: the two find out what they share,
-unless they know from an earlier time. Founders wait for each other once, to agree on where their common rows begin;
-from then on nobody waits for anybody, and whoever comes later is met while the others go on.
+unless they know from an earlier time. Founders wait for each other once (`fkge.node.founding`); from then on nobody
+waits for anybody, and whoever comes later is met while the others go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from fkge.align import Tokens, Turnstile
+from fkge.align import Common, Tokens, Turnstile
 from fkge.errors import GraphError, IdentityError, NodeError, PeerError, RunError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.owner import Owner, seed_of
@@ -33,6 +33,7 @@ from fkge.node import control, metrics
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
 from fkge.node.door import Door
+from fkge.node.founding import Founding
 from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_meeting
 from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
 from fkge.node.leaving import Leaving
@@ -43,16 +44,14 @@ from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
 from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address, read_peers
-from fkge.node.settling import Settling, spoken
+from fkge.node.settling import spoken
 from fkge.node.transport import Line
 from fkge.privacy import Head, Ledger, describe
 
 ARM = "federated"
 _BETWEEN_LOOKS = 1.0
 _EARLY = 64  # messages that may wait for this node to be ready
-_EARLY_TOKENS = 8
 _COMING_AND_GOING = ("training", "exchanging", "resting")
-_OTHERS = 5.0  # seconds for other founders to come, once one has that has begun
 
 
 class Node:
@@ -89,9 +88,7 @@ class Node:
         self._met: set[str] = set()
         self._joined: set[str] = set()
         self._apart: set[str] = set()  # there is too little to exchange with them
-        self._settling: Settling | None = None
-        self._generation = 0
-        self._early_tokens: dict[str, list[pb.Tokens]] = {}
+        self._founding: Founding | None = None  # until this node begins
         self._runner: Runner | None = None
         self._grace: dict[str, asyncio.TimerHandle] = {}
         self._meetings: dict[str, asyncio.Task[None]] = {}
@@ -174,16 +171,19 @@ class Node:
             self._task(self._look(), "look")
             for peer in self._peers.values():
                 self._call(peer)
-            if self._memory.begun or not self._founding:
+            if self._memory.begun or not self._founds:
                 self._task(self._begin(), "begin")
-            elif not self._founders:
-                self._settle()
+            else:
+                self._founding = Founding(self, self._founders, self._met, node.wait, self._loop.call_later)
+                self._founding.look()
             await self._end.wait()
         finally:
             self._become("stopping")
             await self._leave(servers)
 
     async def _leave(self, servers: list[Any]) -> None:
+        if self._founding is not None:
+            self._founding.end()
         for peer in self._peers.values():
             peer.hang_up(Refused("leaving", "the node stops"))
         going = [*self._tasks, *self._meetings.values()]
@@ -227,9 +227,13 @@ class Node:
         return task
 
     @property
-    def _founding(self) -> bool:
-        """This node waits for all founders before it begins."""
+    def _founds(self) -> bool:
+        """This node waits for the other founders before it begins."""
         return self.config.node.founder and self.config.federation.start == "together"
+
+    @property
+    def _founders(self) -> set[str]:
+        return {name for name, peer in self._peers.items() if peer.settings.founder}
 
     def _open_home(self) -> Home:
         config, node = self.config, self.config.node
@@ -330,8 +334,9 @@ class Node:
             return  # its owner has changed what it may have, and another stands in its place
         if (meeting := self._meetings.pop(peer.name, None)) is not None:
             meeting.cancel()
-        self._early_tokens.pop(peer.name, None)
         self._met.discard(peer.name)
+        if self._founding is not None:
+            self._founding.lost(peer.name)
         peer.early.clear()
         peer.session = None
         if peer.name in self._joined:
@@ -426,72 +431,48 @@ class Node:
             if not hello.begun and len(known.common):
                 self._say_settled(peer, known)
             self._join(peer)
-        elif self._settling is not None:
-            if peer.settings.founder:  # it was there when this began, and has forgotten the rounds
-                self._settling.anew()
-                self._tell_tokens([self._settling.words()])
-        elif self._founding and self._founders <= self._met:
-            self._settle()
-        elif (
-            self._founding and hello.begun
-        ):  # the others have begun: this one has lost what it had, and waits for no more
-            self._loop.call_later(_OTHERS, self._settle_late)
+        elif self._founding is not None:
+            self._founding.introduced(peer.name, hello.begun)
 
     # -- founding ------------------------------------------------------------------------------------
 
-    @property
-    def _founders(self) -> set[str]:
-        return {name for name, peer in self._peers.items() if peer.settings.founder}
-
-    def _settle(self) -> None:
-        """All founders are there that will be: agree on where rows begin."""
-        self._become("settling")
-        founders, home = self._founders & self._met, self._home
-        commons = {name: k.common for name, k in home.peers.items() if name in founders and len(k.common)}
-        tokens = Tokens.restore({"entity": home.tokens["entity"], "relation": home.tokens["relation"]})
-        self._settling = Settling(tokens, commons, len(founders) + 1, self._generation)
-        self._tell_tokens([self._settling.words()])
-        early, self._early_tokens = self._early_tokens, {}
-        for name, words in early.items():
-            try:
-                for word in words:
-                    self._hear_tokens(self._peers[name], word)
-            except Refused as error:
-                self._peers[name].hang_up(error)
-        self._settled()
-
-    def _settle_late(self) -> None:
-        if self._settling is None and not self._memory.begun and not self._end.is_set():
-            self._settle()
-
     def _hear_tokens(self, peer: Peer, word: pb.Tokens) -> None:
-        if self._memory.begun:
-            if not word.settled and peer.name in self._home.peers and not peer.told:
-                self._say_settled(peer, self._home.peers[peer.name])
-        elif self._settling is None:
-            waiting = self._early_tokens.setdefault(peer.name, [])
-            waiting[:] = [early for early in waiting if early.generation >= word.generation]
-            if len(waiting) >= _EARLY_TOKENS:
-                raise Refused("too_many", "more tokens came than can wait")
-            waiting.append(word)
-        else:
-            self._tell_tokens(self._settling.hear(peer.name, word))
-            self._settled()
+        if self._founding is not None:
+            self._founding.hear(peer.name, word)
+        elif self._memory.begun and not word.settled and peer.name in self._home.peers and not peer.told:
+            self._say_settled(peer, self._home.peers[peer.name])
 
     def _say_settled(self, peer: Peer, known: Acquaintance) -> None:
         peer.told = True
-        self._say(peer, pb.Meeting(tokens=spoken(self._home.tokens, known.common, settled=True)), "Tokens")
+        self.tell_tokens(peer.name, spoken(self._home.tokens, known.common, settled=True))
 
-    def _tell_tokens(self, rounds: list[dict[str, pb.Tokens]]) -> None:
-        for words in rounds:
-            for name, word in words.items():
-                self._say(self._peers[name], pb.Meeting(tokens=word), "Tokens")
+    def tell_tokens(self, peer: str, word: pb.Tokens) -> None:
+        """Say to a peer where common rows begin, as far as this node knows."""
+        self._say(self._peers[peer], pb.Meeting(tokens=word), "Tokens")
 
-    def _settled(self) -> None:
-        settling = self._settling
-        if settling is None or not settling.done or self._memory.begun:
-            return
-        self._home = self._home.knowing(self._home.peers, settling.tokens)
+    def refuse(self, peer: str, why: Refused) -> None:
+        """Have no more to do with a peer's present life."""
+        self._peers[peer].hang_up(why)
+
+    def common_rows(self, peers: Collection[str]) -> tuple[Tokens, Mapping[str, Common]]:
+        """This owner's tokens, and the rows that it shares with these peers."""
+        tokens, known = self._home.tokens, self._home.peers
+        commons = {name: known[name].common for name in peers if name in known and len(known[name].common)}
+        return Tokens.restore({"entity": tokens["entity"], "relation": tokens["relation"]}), commons
+
+    def settling(self) -> None:
+        """Nobody is waited for any more."""
+        self._become("settling")
+
+    def left_behind(self, peer: str) -> None:
+        """A founder has not come, or has gone: this node begins without it."""
+        self._log.warning("founder missing", peer=peer)
+        self._audit.note("founder missing", peer=peer)
+
+    def settled(self, tokens: Tokens) -> None:
+        """Begin from these."""
+        self._founding = None
+        self._home = self._home.knowing(self._home.peers, tokens)
         self._memory.begun = True
         self._memory.keep()
         self._task(self._begin(), "begin")
@@ -701,11 +682,8 @@ class Node:
             self._audit.note("peers", peer=name, changed=True, named=name in now)
         self.config.peers = now
         self._apply_limits()
-        if self._founding and not self._memory.begun:  # perhaps it waited for one that is none of them any more
-            if self._settling is not None:
-                self._generation, self._settling = self._settling.generation + 1, None
-            if self._founders <= self._met:
-                self._settle()
+        if self._founding is not None:  # perhaps it waited for one that is none of them any more
+            self._founding.changed(self._founders)
 
     def _apply_limits(self) -> None:
         """Who may not ask, what votes for whom may cost, and whether there is anybody to wait for."""

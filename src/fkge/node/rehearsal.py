@@ -13,11 +13,12 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fkge.align import Common, Tokens
 from fkge.errors import FkgeError
 from fkge.federation import Arm, Home, Plan
 from fkge.node import site
@@ -50,7 +51,7 @@ class _Rehearsed(Node):
         self._began = time.monotonic()
 
     @property
-    def _founding(self) -> bool:
+    def _founds(self) -> bool:
         return True
 
     def _open_home(self) -> Home:
@@ -67,7 +68,11 @@ class _Rehearsed(Node):
     def _check_ledger(self) -> None:
         pass  # it lies with the arm, and the checkpoint knows it
 
-    def _settle(self) -> None:
+    def common_rows(self, peers: Collection[str]) -> tuple[Tokens, Mapping[str, Common]]:
+        return super().common_rows(())  # that was settled when the run was made
+
+    def settled(self, tokens: Tokens) -> None:
+        self._founding = None
         self._task(self._begin(), "begin")
 
     def _note(self, event: str, **fields: Any) -> None:

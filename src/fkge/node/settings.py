@@ -123,6 +123,12 @@ class NodeSettings(Settings):
     peers: str = Field("peers.toml", description="who may have what; this owner's alone")
     listen: str = Field("0.0.0.0:7443", description="where peers reach it, HOST:PORT; empty if it only calls others")
     founder: bool = Field(True, description="it is there from the start; one that comes later trains alone first")
+    wait: float = Field(
+        3600.0,
+        gt=0,
+        description="seconds without another founder coming, after which this one begins with those that are here; "
+        "the others join when they come",
+    )
     seed: int = Field(0, ge=0, description="public, the same everywhere: of first vectors and of drawn pairs")
     metrics: str = Field("127.0.0.1:9443", description="where health and Prometheus metrics are served; empty for none")
     grace: float = Field(60.0, gt=0, description="seconds after which a peer whose stream broke counts as lost")

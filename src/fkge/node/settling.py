@@ -7,13 +7,13 @@ or zero if one of its own tokens just changed. Once that number reaches the numb
 of them is longer than, nothing changes anywhere, and everybody connected finds so in the same round.
 
 A partner that starts anew in the middle has forgotten the rounds, not its tokens: a new *generation* begins with round
-zero, and whoever hears of a later generation follows. Tokens only ever fall, so nothing that was merged is wrong. A
-partner that has settled already says so, with what it settled on.
+zero, and whoever hears of a later generation follows. So it does when one comes late, or is gone. Tokens only ever
+fall, so nothing that was merged is wrong. A partner that has settled already says so, with what it settled on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -34,26 +34,25 @@ class Settling:
     Args:
         tokens: its own; they change as others are heard.
         commons: what it shares with each partner.
-        founders: how many there are, this one included.
-        generation: to begin with.
+        founders: how many there are, this one included; the same number everywhere.
 
     Attributes:
         done: nothing changes any more, anywhere.
     """
 
-    def __init__(self, tokens: Tokens, commons: Mapping[str, Common], founders: int, generation: int = 0) -> None:
+    def __init__(self, tokens: Tokens, commons: Mapping[str, Common], founders: int) -> None:
         self.tokens = tokens
         self.done = not commons
         self._commons, self._founders = dict(commons), founders
         self._round = self._quiet = 0
-        self._generation = generation
+        self._generation = 0
         self._words: dict[int, dict[str, pb.Tokens]] = {}
         self._settled: dict[str, pb.Tokens] = {}
 
     @property
-    def generation(self) -> int:
-        """The one under way."""
-        return self._generation
+    def partners(self) -> set[str]:
+        """Whose words this waits for, in every round."""
+        return set(self._commons)
 
     def words(self) -> dict[str, pb.Tokens]:
         """What to tell each partner in this round, or once it is done."""
@@ -66,9 +65,19 @@ class Settling:
             settled=self.done,
         )  # fmt: skip
 
-    def anew(self) -> None:
-        """A partner has forgotten the rounds: begin a new generation."""
+    def include(self, peer: str, common: Common) -> None:
+        """A partner has come, or come back and forgotten the rounds: begin a new generation."""
+        self._commons[peer] = common
+        self._settled.pop(peer, None)
         self._begin(self._generation + 1)
+
+    def leave_out(self, peers: Set[str]) -> None:
+        """Partners are gone: begin a new generation without them."""
+        for peer in peers:
+            self._commons.pop(peer, None)
+            self._settled.pop(peer, None)
+        self._begin(self._generation + 1)
+        self.done = self._commons.keys() <= self._settled.keys()
 
     def hear(self, peer: str, word: pb.Tokens) -> list[dict[str, pb.Tokens]]:
         """Take in a partner's word. What to tell every partner now, one round after the other.
