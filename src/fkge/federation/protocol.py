@@ -106,7 +106,7 @@ class Defer:
 
 @dataclass(frozen=True)
 class Refuse:
-    """A peer will not translate for this owner, now or later."""
+    """A peer will not translate for this owner, for as long as it stays."""
 
     peer: Peer
     session: int
@@ -471,7 +471,8 @@ class Protocol:
             self._peers.add(event.peer)
         self._present.add(event.peer)
         self._last.discard(event.peer)
-        if event.peer not in self._unwilling:
+        if event.peer not in self.manners.avoids:  # one that was unwilling may have been told otherwise
+            self._unwilling.discard(event.peer)
             self._expected.add(event.peer)
         # What this owner has is news to a newcomer. One that is Busy tells everybody soon enough, or at least those it
         # put off: so it counts as such.

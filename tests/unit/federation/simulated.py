@@ -207,6 +207,8 @@ class World:
                 self.unwilling.add((b, a))
             case Lost():
                 node.unfetched.discard(a)
+            case Joined():
+                self.unwilling.discard((b, a))
         self._tell(b, event)
 
     def _data(self, a: str, b: str, message: Data) -> None:
@@ -304,7 +306,6 @@ class World:
         old = self.nodes[name]
         new = self.nodes[name] = self._node(name, old.budget)
         new.version, new.news = old.version, old.news
-        self.unwilling = {(host, client) for host, client in self.unwilling if host != name}
         for other in self.names:
             if other != name and self.nodes[other].alive:
                 self._connect(name, other)

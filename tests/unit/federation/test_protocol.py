@@ -285,6 +285,13 @@ def test_a_refusing_peer_is_not_asked_again() -> None:
     assert p.handle(Signal("b")) == [Send("b", Request, 2), PATIENCE]
 
 
+def test_one_that_comes_back_is_asked_again_though_it_refused() -> None:
+    p = owner([*ASLEEP, Signal("a"), Refuse("a", 1), Lost("a"), Joined("a")])
+    assert p.handle(Signal("a")) == [Send("a", Request, 2), PATIENCE]
+    p = owner([*ASLEEP, Lost("b"), Joined("b")], manners=Manners(gather=False, avoids=frozenset("b")))
+    assert p.handle(Signal("b")) == [Timer(60.0)]
+
+
 def test_whoever_is_avoided_is_neither_asked_nor_waited_for_but_told() -> None:
     p = owner(ASLEEP, manners=Manners(avoids=frozenset("b")))
     assert p.handle(Signal("b")) == [Timer(60.0)]
