@@ -160,6 +160,9 @@ POINTS: dict[str, tuple[Any, str, bool]] = {  # class, method, before or after i
 }
 
 
+AT_LEAST = ("after a payment", "after it is kept", "after that, before it goes")  # the others take their time
+
+
 def live_until(folder: Path, point: str, times: int) -> None:
     """In a process of its own: run, and die at the n-th time of a point."""
     kind, name, before = POINTS[point]
@@ -180,7 +183,9 @@ def live_until(folder: Path, point: str, times: int) -> None:
     Simulation.open(folder).run()
 
 
-@pytest.mark.parametrize("point", sorted(POINTS))
+@pytest.mark.parametrize(
+    "point", [p if p in AT_LEAST else pytest.param(p, marks=pytest.mark.long) for p in sorted(POINTS)]
+)
 def test_killed_anywhere_it_pays_for_every_step_once(point: str, tmp_path: Path) -> None:
     made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
     for times in (2, 7):

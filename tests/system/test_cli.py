@@ -137,7 +137,7 @@ def test_killed_again_and_again_it_ends_in_the_same_bits(data: Path, tmp_path: P
     assert not (out / "checkpoint.safetensors").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted_politely_nothing_is_lost(number: signal.Signals, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(data, out, str(data), *LONG)

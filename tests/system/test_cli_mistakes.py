@@ -248,7 +248,7 @@ def test_no_room_for_a_file_and_then_there_is(here: Path, tmp_path: Path) -> Non
     assert models[0] == models[1]
 
 
-@pytest.mark.parametrize("engine", ["in-process", "processes"])
+@pytest.mark.parametrize("engine", ["in-process", pytest.param("processes", marks=pytest.mark.long)])
 def test_no_room_in_a_simulation(engine: str, here: Path, tmp_path: Path) -> None:
     words = ["--out", tmp_path / "full", *SIMULATE, "--engine", engine]
     full = fkge("simulate", here / "pair.toml", *words, cwd=here, small_files=True)

@@ -165,6 +165,7 @@ def test_towns_vote_as_the_codes_of_iso_say(atlas: Path, monkeypatch: pytest.Mon
     assert right >= 0.95 * len(voted)
 
 
+@pytest.mark.long
 def test_two_processes_at_once_build_the_same_bytes(atlas: Path, tmp_path: Path) -> None:
     shutil.copytree(atlas.parent.parent / "wheels", tmp_path / "wheels")
     script = "from fkge.data import build; print(build('atlas'))"
