@@ -45,14 +45,17 @@ def provision(
     from fkge.node.site import provision as make
     from fkge.node.trust import spoken
 
-    made = make(Consortium.read(plan), out, _now(), days)
+    agreed = Consortium.read(plan)
+    made = make(agreed, out, _now(), days)
     authority = Authority.open(out / "authority")
-    left = sorted({line.name for line in authority.issued if line.revoked is None} - made.keys())
+    elsewhere = {name: authority.kit(name) for name in agreed.members if name not in made}
+    left = sorted({line.name for line in authority.issued if line.revoked is None} - agreed.members.keys())
     sites = {name: {"folder": str(out / "kits" / name), **_told(done)} for name, done in made.items()}
     told = {
         "consortium": authority.consortium,
         "authority": spoken(authority.fingerprint),
         "sites": sites,
+        "elsewhere": {name: str(kit) for name, kit in elsewhere.items()},
         "left": left,
     }
     tables.answer(
@@ -63,11 +66,15 @@ def provision(
             *(f"{out / 'kits' / name}: {name}, key {done.identity.spoken}, until {done.identity.expires:%Y-%m-%d}"
               for name, done in made.items()),
             *(note for done in made.values() for note in done.notes),
+            *(f"{name} has its key elsewhere: send it {kit}, to be put in its place by fkge cert install"
+              for name, kit in elsewhere.items()),
             *(f"{name} is named no more, and has a certificate still: fkge cert revoke {name} --authority "
               f"{_path(out / 'authority')}" for name in left),
-            f"You have had all {len(made)} private keys in hand: whoever has this folder can be any of the members. "
-            "Give each its own over a safe way, delete it here, and keep authority/ where nobody else can read it.",
-            "Keys that never leave their owners: fkge cert request, at each site.",
+            *([
+                f"You have had {len(made)} private keys in hand: whoever has this folder can be any of these members. "
+                "Give each its own over a safe way, delete it here, and keep authority/ where nobody else can read it.",
+                "Keys that never leave their owners: fkge cert request, at each site.",
+            ] if made else []),
         ],
     )  # fmt: skip
 

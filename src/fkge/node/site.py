@@ -241,7 +241,8 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
     """Make an authority and, for every member, a site's folder with everything in it, keys too.
 
     Whoever does this has held all keys in hand. Where the authority is there already, members that came are added,
-    and certificates that are about to end are made anew.
+    and certificates that are about to end are made anew. A member whose key is not here, because its folder was handed
+    over or its owner has renewed, keeps what it has: only its kit is made anew.
 
     Returns:
         What was made, by member; folders are ``out/kits/NAME``.
@@ -255,12 +256,16 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
             made.chmod(0o700)
         authority = Authority.create(folder, consortium.name, now)
     authority.check_same(consortium.name)
+    ours = []
     for name in consortium.members:
-        site = out / "kits" / name
-        if not (site / KEY).exists():
+        site, held = out / "kits" / name, authority.holding(name)
+        key = read_key(site / KEY) if (site / KEY).exists() else None
+        if held and (key is None or fingerprint(key.public_key()) != held[-1].fingerprint):
+            continue
+        ours.append(name)
+        if key is None:
             request(site, name, consortium.name)
-        key = read_key(site / KEY)
-        held = [line for line in authority.holding(name) if line.fingerprint == fingerprint(key.public_key())]
+            key = read_key(site / KEY)
         if not held or held[-1].expires - now < min(RENEW_WITHIN, timedelta(days=days) / 2):
             asked = read_request(write_request(key, name, consortium.name), str(site))
             authority.approve(asked, now, days, refresh=False)
@@ -269,7 +274,7 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
     def is_ours(kit: Kit) -> None:
         assert kit.authority.encode() == (folder / AUTHORITY).read_bytes()
 
-    kits = {name: authority.kit(name) for name in consortium.members}
+    kits = {name: authority.kit(name) for name in ours}
     return {
         name: install(path.read_bytes(), str(path), out / "kits" / name, now, is_ours) for name, path in kits.items()
     }

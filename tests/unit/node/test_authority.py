@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,7 +26,7 @@ from fkge.errors import FkgeError, GraphError, IdentityError, RunError, Settings
 from fkge.node.authority import Authority
 from fkge.node.consortium import Consortium
 from fkge.node.describe import describe
-from fkge.node.identity import AUTHORITY, KEY, KIT, NEXT_KEY, REQUEST, REVOKED, Identity, new_key, read_key
+from fkge.node.identity import AUTHORITY, CERTIFICATE, KEY, KIT, NEXT_KEY, REQUEST, REVOKED, Identity, new_key, read_key
 from fkge.node.kits import Kit, signed
 from fkge.node.requests import read_request, write_request
 from fkge.node.settings import NodeSettings, read_peers
@@ -486,6 +487,26 @@ def test_provisioning_again_adds_who_came_and_keeps_keys_and_what_was_changed(pl
     late = provision(Consortium.read(plan), out, NOW + 350 * DAY)
     assert late["clinic"].identity.serial != after["clinic"].identity.serial
     assert late["clinic"].identity.fingerprint == after["clinic"].identity.fingerprint
+
+
+def test_provisioning_again_leaves_members_their_keys_that_are_elsewhere(plan: Path, tmp_path: Path) -> None:
+    """Handed over and deleted here, as people are told to; or renewed by the owner, and the old key revoked."""
+    out, away = tmp_path / "out", tmp_path / "away"
+    provision(Consortium.read(plan), out, NOW)
+    (out / "kits" / "clinic").rename(away)
+    authority = Authority.open(out / "authority")
+    copy = shutil.copytree(out / "kits" / "genes", tmp_path / "genes")
+    renew(copy)
+    authority.approve(read_request((copy / REQUEST).read_bytes(), "request"), NOW)
+    authority.revoke("genes", NOW, old=True)
+    plan.write_text(PLAN + '\n[members.labs]\naddress = "labs.example:7443"\n')
+    again = provision(Consortium.read(plan), out, NOW)
+    assert set(again) == {"drugs", "labs"}
+    for folder, name in ((away, "clinic"), (copy, "genes")):
+        data = Authority.open(out / "authority").kit(name).read_bytes()
+        done = install(data, "kit", folder, NOW, refuse)
+        assert "labs" in done.identity.members
+        done.identity.trust.check((folder / CERTIFICATE).read_bytes(), NOW, name)
 
 
 def test_provisioning_does_not_bring_back_who_was_revoked_nor_take_another_consortium(
