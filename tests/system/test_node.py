@@ -175,6 +175,7 @@ def test_founders_begin_without_one_that_does_not_come_and_it_joins_them(tmp_pat
         for name in ("ant", "bee"):
             missing = [e for e in entries(nodes.state(name) / "audit") if e["event"] == "founder missing"]
             assert [entry["peer"] for entry in missing] == ["cat"]
+        nodes.write("cat")  # which waits for an hour, if it must
         nodes.start("cat")
         nodes.await_results("cat")
         result = json.loads(nodes.result("cat").read_text())
