@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from fkge.embed import load_tensors
 from fkge.federation import Federation, FederationSettings, Home, Links, Member
 from fkge.graph import Graph, Vocabulary, tidy
 
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"  # or a test that loads gRPC before a node's would
+
+settings.register_profile("fkge", deadline=None)  # how long something takes is never what is tested
+settings.load_profile("fkge")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

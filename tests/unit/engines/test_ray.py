@@ -227,7 +227,7 @@ def test_it_goes_on_from_what_it_had_kept(here: None, tmp_path: Path) -> None:
     assert stood >= 10
     assert struck.run(made.homes, lambda engine: engine.run(arm))
     (back,) = struck.notes.of("restarted")
-    assert (back["epoch"], back["redone"]) == (stood, 40 - stood)
+    assert (back["epoch"] >= stood, back["redone"]) == (True, 40 - back["epoch"])  # more was kept if it took a minute
     assert spent(made, "federated") == dict.fromkeys(OWNERS, (50, 13))
 
 
