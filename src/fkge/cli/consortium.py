@@ -48,14 +48,16 @@ def provision(
     agreed = Consortium.read(plan)
     made = make(agreed, out, _now(), days)
     authority = Authority.open(out / "authority")
-    elsewhere = {name: authority.kit(name) for name in agreed.members if name not in made}
+    elsewhere = {name: authority.holding(name)[-1].expires for name in agreed.members if name not in made}
     left = sorted({line.name for line in authority.issued if line.revoked is None} - agreed.members.keys())
     sites = {name: {"folder": str(out / "kits" / name), **_told(done)} for name, done in made.items()}
     told = {
         "consortium": authority.consortium,
         "authority": spoken(authority.fingerprint),
         "sites": sites,
-        "elsewhere": {name: str(kit) for name, kit in elsewhere.items()},
+        "elsewhere": {
+            name: {"kit": str(authority.kit(name)), "expires": end.isoformat()} for name, end in elsewhere.items()
+        },
         "left": left,
     }
     tables.answer(
@@ -66,8 +68,8 @@ def provision(
             *(f"{out / 'kits' / name}: {name}, key {done.identity.spoken}, until {done.identity.expires:%Y-%m-%d}"
               for name, done in made.items()),
             *(note for done in made.values() for note in done.notes),
-            *(f"{name} has its key elsewhere: send it {kit}, to be put in its place by fkge cert install"
-              for name, kit in elsewhere.items()),
+            *(f"{name} has its key elsewhere, and a certificate until {end:%Y-%m-%d}, which it renews itself: send it "
+              f"{authority.kit(name)}" for name, end in elsewhere.items()),
             *(f"{name} is named no more, and has a certificate still: fkge cert revoke {name} --authority "
               f"{_path(out / 'authority')}" for name in left),
             *([

@@ -13,6 +13,7 @@ A folder on one person's machine, which no node needs while it runs:
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -42,7 +43,7 @@ from fkge.node.trust import (
     spoken,
 )
 from fkge.settings import Settings
-from fkge.trace import write_atomically
+from fkge.trace import sync_folder, write_atomically
 
 DAYS, DAYS_OF_AN_AUTHORITY = 365, 3650
 """How long a certificate holds unless somebody says otherwise."""
@@ -91,20 +92,23 @@ class Authority:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{folder}: is there already; name a folder that is not, or is empty")
         checked_consortium(consortium)
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        half = folder.with_name(folder.name + ".part")  # so that there is never half an authority
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(mode=0o700, parents=True)
         key, name = new_key(), subject_of("authority", consortium)
         made = _certificate(name, name, key.public_key(), now - _SKEW, now + timedelta(days=days))
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         made = made.add_extension(_usage(authority=True), critical=True)
-        (folder / "issued").mkdir()
-        (folder / "kits").mkdir()
-        write_key(folder / KEY, key)
-        write_atomically(folder / AUTHORITY, pem(made.sign(key, SHA256())))
-        authority = cls(folder)
+        (half / "issued").mkdir()
+        (half / "kits").mkdir()
+        write_key(half / KEY, key)
+        write_atomically(half / AUTHORITY, pem(made.sign(key, SHA256())))
+        authority = cls(half)
         with authority._changing():
             authority._change(lists=authority._write_list((), now))
-        return authority
+        half.rename(folder)
+        sync_folder(folder.absolute().parent)
+        return cls(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Authority:

@@ -164,23 +164,33 @@ def _finish_rotation(folder: Path) -> None:
 
 def _write_beside(folder: Path, kit: Kit, before: Kit | None) -> Iterator[str]:
     """Write what a node starts from; yields what the owner should know."""
-    for peer, links in kit.links.items():
-        for kind, text in (("entities", links.entities), ("relations", links.relations)):
-            if text is not None:
-                (folder / "links").mkdir(exist_ok=True)
-                write_atomically(folder / "links" / f"{peer}.{kind}.tsv", text.encode())
-    for name, make in (("node.toml", node_toml), ("peers.toml", peers_toml), ("federation.toml", federation_toml)):
-        path, text = folder / name, make(kit)
+    suggested = {} if before is None else _suggested(before)
+    for name, text in _suggested(kit).items():
+        path = folder / name
         there = path.read_text(encoding="utf-8") if path.exists() else None
         if there is None:
+            path.parent.mkdir(exist_ok=True)
             write_atomically(path, text.encode())
-        elif there != text and (before is None or make(before) != text):
-            write_atomically(path.with_name(name + ".new"), text.encode())
+        elif there != text and suggested.get(name) != text:
+            write_atomically(path.with_name(path.name + ".new"), text.encode())
             yield f"{path}: stays as it is, for it is the owner's; what the kit suggests now is in {name}.new"
     if before is not None:
         came, went = kit.members.keys() - before.members.keys(), before.members.keys() - kit.members.keys()
         yield from (f"{name} is a member now" for name in sorted(came))
         yield from (f"{name} is no member any more" for name in sorted(went))
+
+
+def _suggested(kit: Kit) -> dict[str, str]:
+    """The owner's files, as a kit has them."""
+    links = {
+        f"links/{peer}.{kind}.tsv": text
+        for peer, linked in kit.links.items()
+        for kind, text in (("entities", linked.entities), ("relations", linked.relations))
+        if text is not None
+    }
+    return links | {
+        "node.toml": node_toml(kit), "peers.toml": peers_toml(kit), "federation.toml": federation_toml(kit)
+    }  # fmt: skip
 
 
 def node_toml(kit: Kit) -> str:
@@ -256,16 +266,12 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
             made.chmod(0o700)
         authority = Authority.create(folder, consortium.name, now)
     authority.check_same(consortium.name)
-    ours = []
-    for name in consortium.members:
+    ours = [name for name in consortium.members if _is_ours(out / "kits" / name, name, authority)]
+    for name in ours:
         site, held = out / "kits" / name, authority.holding(name)
-        key = read_key(site / KEY) if (site / KEY).exists() else None
-        if held and (key is None or fingerprint(key.public_key()) != held[-1].fingerprint):
-            continue
-        ours.append(name)
-        if key is None:
+        if not (site / KEY).exists():
             request(site, name, consortium.name)
-            key = read_key(site / KEY)
+        key = read_key(site / KEY)
         if not held or held[-1].expires - now < min(RENEW_WITHIN, timedelta(days=days) / 2):
             asked = read_request(write_request(key, name, consortium.name), str(site))
             authority.approve(asked, now, days, refresh=False)
@@ -278,3 +284,16 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
     return {
         name: install(path.read_bytes(), str(path), out / "kits" / name, now, is_ours) for name, path in kits.items()
     }
+
+
+def _is_ours(site: Path, name: str, authority: Authority) -> bool:
+    """Whether a member's key is here, or nowhere yet. Raises `IdentityError` if it is here and was revoked."""
+    held = authority.holding(name)
+    key = fingerprint(read_key(site / KEY).public_key()) if (site / KEY).exists() else None
+    if not held and any(line.fingerprint == key for line in authority.issued):
+        raise IdentityError(
+            "revoked",
+            f"{site}: the key in it was revoked, and does not come back. Take {name} off the list; or, for a new key, "
+            f"delete {site}",
+        )
+    return not held or held[-1].fingerprint == key

@@ -515,9 +515,44 @@ def test_provisioning_does_not_bring_back_who_was_revoked_nor_take_another_conso
     out = tmp_path / "out"
     provision(Consortium.read(plan), out, NOW)
     Authority.open(out / "authority").revoke("genes", NOW)
+    plan.write_text(PLAN + '\n[members.aaa]\naddress = "aaa.example:7443"\n')
     assert reason(lambda: provision(Consortium.read(plan), out, NOW)) == "revoked"
+    assert not (out / "kits" / "aaa").exists(), "nothing was begun"
+    shutil.rmtree(out / "kits" / "genes")  # as it says
+    assert set(provision(Consortium.read(plan), out, NOW)) == {"clinic", "genes", "drugs", "aaa"}
     plan.write_text(PLAN.replace('"trial"', '"other"'))
     assert reason(lambda: provision(Consortium.read(plan), out, NOW)) == "stranger"
+
+
+def test_links_are_the_owners_once_they_are_there(plan: Path, tmp_path: Path) -> None:
+    """A pair that it took out must not come back with the next kit."""
+    out = tmp_path / "out"
+    provision(Consortium.read(plan), out, NOW)
+    mine = next((out / "kits" / "genes" / "links").iterdir())
+    mine.write_text("")
+    provision(Consortium.read(plan), out, NOW)
+    assert (mine.read_text(), mine.with_name(mine.name + ".new").exists()) == ("", False)
+    (plan.parent / "links.tsv").write_text("HEART\theart\nLUNG\tlung\n")
+    done = provision(Consortium.read(plan), out, NOW)
+    assert mine.read_text() == ""
+    assert "LUNG" in mine.with_name(mine.name + ".new").read_text()
+    assert any(f"links/{mine.name}.new" in note for note in done["genes"].notes)
+
+
+def test_there_is_never_half_an_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Authority, "_change", full)
+    with pytest.raises(OSError, match="No space"):
+        Authority.create(tmp_path / "authority", "trial", NOW)
+    monkeypatch.undo()
+    assert not (tmp_path / "authority").exists()
+    made = Authority.create(tmp_path / "authority", "trial", NOW)
+    assert Authority.open(tmp_path / "authority").fingerprint == made.fingerprint
+    assert [path.name for path in tmp_path.iterdir()] == ["authority"]
+    assert (tmp_path / "authority").stat().st_mode & 0o777 == 0o700
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(
