@@ -13,12 +13,12 @@ from fkge.node.session import Session
 from tests.fuzz.mutations import Leaf
 from tests.fuzz.mutations import mutate as mutate_message
 
-LIMIT = 64
+LIMIT, PART = 64, 5
 
 
 def check(data: bytes) -> None:
     """Raises if anything but `Refused` comes of it, or if what was refused has changed the session."""
-    session = Session({MEETING: LIMIT, FEDERATION: LIMIT})
+    session = Session({MEETING: LIMIT, FEDERATION: LIMIT}, part=PART)
     session.send(MEETING, b"something to confirm")
     assert session.following() is not None
     for one in split(data):

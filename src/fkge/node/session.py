@@ -28,6 +28,8 @@ class _Kept:
     more: bool
 
 
+_KEPT = 512  # bytes that a part takes beside its body
+
 _PART, _BODY = (bytes([number << 3 | 2]) for number in (pb.Frame.PART_FIELD_NUMBER, pb.Part.BODY_FIELD_NUMBER))
 """Tags of fields that hold a length and so many bytes."""
 
@@ -55,11 +57,13 @@ class Session:
     Args:
         limits: by channel, the longest message that may come; channels that are not named are closed.
         backlog: bytes that may wait to be heard by the other side.
+        part: bytes of a message that one frame carries; the same on both sides.
     """
 
-    def __init__(self, limits: Mapping[int, int], backlog: int = 256 << 20) -> None:
+    def __init__(self, limits: Mapping[int, int], backlog: int = 256 << 20, part: int = PART) -> None:
         self.limits = dict(limits)
         self.backlog = backlog
+        self._part = part
         self.heard = 0
         """The last step taken in."""
         self.sent = 0
@@ -76,7 +80,7 @@ class Session:
 
     @property
     def waiting(self) -> int:
-        """Bytes that the other side has not confirmed."""
+        """Bytes that are kept until the other side has confirmed them."""
         return self._bytes
 
     def send(self, channel: int, body: bytes) -> None:
@@ -84,11 +88,11 @@ class Session:
         if self._bytes and self._bytes + len(body) > self.backlog:
             raise Refused("stalled", f"{self._bytes:,} bytes wait to be heard, and it hears nothing")
         view = memoryview(body)
-        for start in range(0, max(len(body), 1), PART):
-            piece = view[start : start + PART]
-            self._kept.append(_Kept(channel, piece, start + PART < len(body)))
+        for start in range(0, max(len(body), 1), self._part):
+            piece = view[start : start + self._part]
+            self._kept.append(_Kept(channel, piece, start + self._part < len(body)))
             self.sent += 1
-            self._bytes += len(piece)
+            self._bytes += len(piece) + _KEPT
 
     def following(self) -> bytes | None:
         """The next frame to write, or None if there is none."""
@@ -127,7 +131,7 @@ class Session:
         if step > self._written:
             raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
         for _ in range(step - acknowledged):
-            self._bytes -= len(self._kept.popleft().body)
+            self._bytes -= len(self._kept.popleft().body) + _KEPT
 
     # -- in ------------------------------------------------------------------------------------------
 
@@ -147,8 +151,8 @@ class Session:
         size = self._coming_size + len(body)
         if size > limit:
             raise Refused("too_large", f"a message of more than {limit:,} bytes, which is the most here")
-        if part.more and not body:
-            raise Refused("malformed", "a message in empty parts")
+        if part.more and len(body) != self._part:  # or a list of tiny ones would take far more room than the message
+            raise Refused("malformed", f"a part of {len(body):,} bytes within a message; only the last is not full")
         self.confirmed(part.heard)
         self.heard = step
         if part.more:

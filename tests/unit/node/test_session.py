@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from unittest import mock
 
 import pytest
 from hypothesis import settings, target
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from fkge.node import frames_pb2 as pb
-from fkge.node import session as module
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_frame
 from fkge.node.session import HEARD_EVERY, Session
 
@@ -23,9 +21,7 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.small = mock.patch.object(module, "PART", 5)
-        self.small.start()
-        self.ends = (Session(LIMITS), Session(LIMITS))
+        self.ends = (Session(LIMITS, part=5), Session(LIMITS, part=5))
         self.way: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
         self.said: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
         self.got: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
@@ -33,9 +29,8 @@ class Conversation(RuleBasedStateMachine):
         self.breaks = self.number = 0
 
     def teardown(self) -> None:
-        if hasattr(self, "small"):
+        if hasattr(self, "ends"):
             self.finish()
-            self.small.stop()
 
     @rule(side=st.integers(0, 1), channel=st.sampled_from((MEETING, FEDERATION)), size=st.integers(0, 23))
     def say(self, side: int, channel: int, size: int) -> None:
@@ -112,26 +107,27 @@ def part(step: int, channel: int = MEETING, body: bytes = b"x", more: bool = Fal
         (part(2), "replayed"), (part(0), "replayed"), (part(4), "out_of_order"), (part(2**64 - 1), "out_of_order"),
         (part(3, channel=7), "out_of_order"), (part(3, channel=FEDERATION), "malformed"),
         (part(3, body=bytes(999)), "too_large"), (part(3, body=b"", more=True), "malformed"),
+        (part(3, body=b"ab", more=True), "malformed"), (part(3, body=b"abcd", more=True), "malformed"),
         (part(3, heard=2), "out_of_order"),
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(wrong: pb.Part, reason: str) -> None:
-    session = Session(LIMITS)
-    session.send(MEETING, b"mine")
+    session = Session(LIMITS, part=3)
+    session.send(MEETING, b"my")
     assert session.following() is not None
     assert session.hear(part(1)) == (MEETING, b"x")
-    assert session.hear(part(2, body=b"be", more=True)) is None
+    assert session.hear(part(2, body=b"beg", more=True)) is None
     with pytest.raises(Refused) as refused:
         session.hear(wrong)
     assert refused.value.reason == reason
-    assert (session.heard, session.waiting) == (2, 4)
-    assert session.hear(part(3, body=b"gun", heard=1)) == (MEETING, b"begun")
+    assert (session.heard, session.waiting) == (2, 2 + 512)
+    assert session.hear(part(3, body=b"un", heard=1)) == (MEETING, b"begun")
     assert session.waiting == 0
 
 
 @pytest.mark.parametrize("heard", [0, 3, 2**64 - 1])
 def test_who_resumes_with_what_cannot_be_is_refused(heard: int) -> None:
-    session = Session(LIMITS)
+    session = Session(LIMITS, part=3)
     for _ in range(3):
         session.send(MEETING, b"abc")
     for _ in range(2):
@@ -140,11 +136,11 @@ def test_who_resumes_with_what_cannot_be_is_refused(heard: int) -> None:
     with pytest.raises(Refused, match="confirmed") as refused:
         session.resume(heard)
     assert refused.value.reason == "out_of_order"
-    assert session.waiting == 6
+    assert session.waiting == 2 * (3 + 512)
 
 
 def test_a_limit_that_is_raised_half_way_holds_for_the_rest() -> None:
-    session = Session({MEETING: 4})
+    session = Session({MEETING: 4}, part=3)
     assert session.hear(part(1, body=b"abc", more=True)) is None
     with pytest.raises(Refused, match="more than 4 bytes"):
         session.hear(part(2, body=b"def"))
@@ -161,7 +157,7 @@ def test_a_peer_that_hears_nothing_is_given_up_on() -> None:
 
 
 def test_who_only_listens_confirms_every_so_often() -> None:
-    session = Session(LIMITS)
+    session = Session(LIMITS, part=3)
     for step in range(1, HEARD_EVERY):
         session.hear(part(step))
     assert session.following() is None
