@@ -205,11 +205,14 @@ def _ledger(config: NodeConfig) -> Found:
     if not path.exists():
         return Found("privacy", "good", f"{promise}; a new ledger")
     try:
-        with Ledger.open(path, graph=config.node.name, budgets=budgets(config.federation)) as ledger:
-            ledger.verify()
-            spent = max(ledger.charged(budget) for budget in ledger.budgets)
+        with Ledger.open(path, graph=config.node.name) as ledger:
+            before = ledger.budgets
+            spent = max(ledger.charged(budget) for budget in budgets(config.federation))
     except FkgeError as error:
         return Found("privacy", "bad", str(error))
+    if set(before) != set(budgets(config.federation)):
+        were = ", ".join(f"ε {budget.epsilon:g} and δ {budget.delta:g} for each {budget.unit}" for budget in before)
+        return Found("privacy", "mind", f"{promise}, from the next start on; so far {were}; {spent:.3g} spent")
     return Found("privacy", "good", f"{promise}; {spent:.3g} spent")
 
 
