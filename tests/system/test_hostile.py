@@ -249,11 +249,11 @@ async def _replay(v: Villain) -> None:
 
 
 async def _oversized_in_parts(v: Villain) -> None:
-    v.pour(part(step, MEETING, bytes(PART // 16), more=True) for step in range(1, 70))
+    v.pour(part(step, MEETING, bytes(PART), more=True) for step in range(1, 70))
 
 
 async def _endless(v: Villain) -> None:
-    v.pour(part(step, FEDERATION, b"x", more=True) for step in range(1, 100_000))
+    v.pour(part(step, FEDERATION, bytes(PART), more=True) for step in range(1, 1000))
 
 
 FRAMES: dict[str, tuple[Callable[[Villain], Awaitable[Any]], str]] = {
@@ -263,6 +263,7 @@ FRAMES: dict[str, tuple[Callable[[Villain], Awaitable[Any]], str]] = {
     "an unknown channel": (lambda v: v.say(part(1, 9, b"x")), "out_of_order"),
     "confirms what nobody sent": (lambda v: v.say(pb.Frame(heard=pb.Heard(step=2**64 - 1))), "out_of_order"),
     "empty parts": (lambda v: v.say(part(1, MEETING, b"", more=True)), "malformed"),
+    "tiny parts": (lambda v: v.say(part(1, MEETING, b"xx", more=True)), "malformed"),
     "no meeting": (lambda v: v.say(part(1, MEETING, b"\xff\xff")), "malformed"),
     "two greetings": (lambda v: v.say(pb.Frame(hello=v.hello())), "malformed"),
     "cut short": (lambda v: v.say(pb.Frame(bye=pb.Bye(sentence="x" * 90)).SerializeToString()[:-9]), "malformed"),
@@ -342,6 +343,20 @@ def test_a_flood_of_requests(scene: Scene) -> None:
         v.pour(v.waiting())
 
     refused(scene, "eve", flood, "too_many", "come to nothing (given up)")
+
+
+def test_a_flood_of_answers_to_what_nobody_asked(scene: Scene) -> None:
+    """Each has to be told that it is too late, which is written down: a log is filled as quickly as a disk."""
+
+    async def flood(v: Villain) -> None:
+        await v.meet()
+        v.send(Signal(v.name))
+        await v.until(lambda: v.said(Request))
+        for number in range(5000):
+            v.send(Accept(v.name, 2**63 + number))
+        v.pour(v.waiting())
+
+    refused(scene, "eve", flood, "too_many", "that want an answer")
 
 
 def test_offers_that_nobody_asked_for(scene: Scene) -> None:

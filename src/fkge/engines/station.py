@@ -64,7 +64,7 @@ class Station:
     Attributes:
         work: an `Improve` that the engine must carry out with `improve`, or None.
         timer: seconds after which the engine must call `handle(Wake())`, or None; the engine takes it away.
-        done: what the last work came to, for the trace.
+        done: what the last work came to, for the trace; empty if it broke off.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class Station:
         """Carry out `work`. The engine reports the outcome with `finish` when its clock says that it is over."""
         work, self.work = self.work, None
         assert work is not None
+        self.done = {}
         gifts = [self._gifts.pop(key) for key in work.peers if key in self._gifts]
         before = self.owner.trainer.epoch
         if self._tape is not None:

@@ -15,7 +15,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,7 +28,7 @@ from fkge.align import Common, Tokens, Turnstile
 from fkge.errors import GraphError, IdentityError, NodeError, PeerError, RunError, SettingsError
 from fkge.federation import Acquaintance, Arm, Home, Plan, Released, found_home
 from fkge.federation.owner import Owner, seed_of
-from fkge.federation.protocol import Defer
+from fkge.federation.protocol import Abort, Defer, Refuse, Request
 from fkge.node import control, metrics
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
@@ -44,7 +44,6 @@ from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
 from fkge.node.score import Score
 from fkge.node.settings import NodeConfig, address, read_peers
-from fkge.node.settling import spoken
 from fkge.node.transport import Line
 from fkge.privacy import Head, Ledger, describe
 
@@ -88,7 +87,7 @@ class Node:
         self._met: set[str] = set()
         self._joined: set[str] = set()
         self._apart: set[str] = set()  # there is too little to exchange with them
-        self._founding: Founding | None = None  # until this node begins
+        self._founding: Founding | None = None
         self._runner: Runner | None = None
         self._grace: dict[str, asyncio.TimerHandle] = {}
         self._meetings: dict[str, asyncio.Task[None]] = {}
@@ -164,6 +163,10 @@ class Node:
                 servers.append(await metrics.serve(*address(node.metrics), self._metrics, self._health))
             self._check_ledger()
             self._home = await self._loop.run_in_executor(None, self._open_home)
+            if self._founds:
+                self._founding = Founding(
+                    self, self._founders, self._met, node.wait, self._later, begun=self._memory.begun
+                )
             if node.listen:
                 await self._door.transport.listen(*address(node.listen), self._door.welcome)
             self._look_at_oneself()
@@ -173,8 +176,7 @@ class Node:
                 self._call(peer)
             if self._memory.begun or not self._founds:
                 self._task(self._begin(), "begin")
-            else:
-                self._founding = Founding(self, self._founders, self._met, node.wait, self._loop.call_later)
+            elif self._founding is not None:
                 self._founding.look()
             await self._end.wait()
         finally:
@@ -214,6 +216,17 @@ class Node:
         if self._door.calls(peer):
             self._calls[peer.name] = self._task(self._door.call(peer), f"call {peer.name}")
 
+    def _later(self, seconds: float, do: Callable[[], None]) -> asyncio.TimerHandle:
+        """Have it done in a while; what goes wrong with it ends the node, and not just the callback."""
+
+        def done() -> None:
+            try:
+                do()
+            except Exception as error:
+                self.failed(error)
+
+        return self._loop.call_later(seconds, done)
+
     def _task(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
@@ -228,7 +241,7 @@ class Node:
 
     @property
     def _founds(self) -> bool:
-        """This node waits for the other founders before it begins."""
+        """This node and the other founders settle on where rows begin."""
         return self.config.node.founder and self.config.federation.start == "together"
 
     @property
@@ -259,7 +272,7 @@ class Node:
             capabilities=CAPABILITIES, life=self._life, your_life=b"" if session is None else peer.life,
             heard=0 if session is None else session.heard, nonce=secrets.token_bytes(16),
             clock=int(time.time() * 1000), terms=self._terms,
-            pact=bytes.fromhex(self._pact(peer)), begun=self._memory.begun,
+            pact=bytes.fromhex(self._pact(peer)), begun=self._memory.begun and self._founds,
         )  # fmt: skip
 
     def _pact(self, peer: Peer) -> str:
@@ -301,7 +314,7 @@ class Node:
                 self._turned_away(peer, peer.name, ended)
             self._forget(peer)
         elif not self._end.is_set():
-            self._grace[peer.name] = self._loop.call_later(self.config.node.grace, self._given_up, peer)
+            self._grace[peer.name] = self._later(self.config.node.grace, lambda: self._given_up(peer))
 
     def _turned_away(self, peer: Peer | None, name: str, why: Refused) -> None:
         if peer is not None:
@@ -358,7 +371,8 @@ class Node:
             return
         message = decode_meeting(body)
         if message.WhichOneof("is") == "tokens":
-            self._hear_tokens(peer, message.tokens)
+            if self._founding is not None:
+                self._founding.hear(peer.name, message.tokens)
             return
         try:
             peer.meeting.put_nowait(body)
@@ -427,24 +441,11 @@ class Node:
             return
         peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
         self._met.add(peer.name)
-        if self._memory.begun:
-            if not hello.begun and len(known.common):
-                self._say_settled(peer, known)
-            self._join(peer)
-        elif self._founding is not None:
+        if self._founding is not None:
             self._founding.introduced(peer.name, hello.begun)
+        self._join(peer)
 
     # -- founding ------------------------------------------------------------------------------------
-
-    def _hear_tokens(self, peer: Peer, word: pb.Tokens) -> None:
-        if self._founding is not None:
-            self._founding.hear(peer.name, word)
-        elif self._memory.begun and not word.settled and peer.name in self._home.peers and not peer.told:
-            self._say_settled(peer, self._home.peers[peer.name])
-
-    def _say_settled(self, peer: Peer, known: Acquaintance) -> None:
-        peer.told = True
-        self.tell_tokens(peer.name, spoken(self._home.tokens, known.common, settled=True))
 
     def tell_tokens(self, peer: str, word: pb.Tokens) -> None:
         """Say to a peer where common rows begin, as far as this node knows."""
@@ -471,7 +472,6 @@ class Node:
 
     def settled(self, tokens: Tokens) -> None:
         """Begin from these."""
-        self._founding = None
         self._home = self._home.knowing(self._home.peers, tokens)
         self._memory.begun = True
         self._memory.keep()
@@ -513,9 +513,13 @@ class Node:
             self._memory.has_seen(self._owner.gate.head)
             self._memory.keep()
 
-    def _present(self, known: Collection[str]) -> set[str]:
-        """Of the peers that the owner knows as it begins, those that are here; from now on they count as joined."""
-        self._joined = {name for name in self._met & set(known) if self._peers[name].session is not None}
+    def _present(self, known: Mapping[str, Acquaintance]) -> set[str]:
+        """Of the peers that the owner knows as it begins, those that are here; from now on they count as joined.
+
+        One that has aligned anew while the owner was made joins afterwards, as any other.
+        """
+        here = {name for name in self._met if self._peers[name].session is not None}
+        self._joined = {name for name in here if known.get(name) == self._home.peers[name]}
         for name in self._joined:
             self._open(self._peers[name])
         return self._joined
@@ -566,8 +570,8 @@ class Node:
     def _left(self, name: str, released: Released, session: int, data: bytes) -> None:
         """Something leaves, which is written down first."""
         self._leaving.released(name, released, session, data)
-        if isinstance(released.message, Defer) and not self._peers[name].deferred.allows():
-            self._peers[name].hang_up(Refused("too_many", "it asks again and again, though it was put off"))
+        if isinstance(released.message, (Request, Defer, Refuse, Abort)) and not self._peers[name].answers.allows():
+            self._peers[name].hang_up(Refused("too_many", "one small message after the other, that want an answer"))
 
     @property
     def _owner(self) -> Owner | None:
@@ -599,7 +603,7 @@ class Node:
                     self._metrics.validated(fields["best"])
                 score = {} if fields["score"] is None else {"validation_mrr": fields["score"]}
                 self._log.info("epoch", epoch=fields["epoch"], peers=len(fields["peers"]), **score)
-                self._loop.call_soon(self._join_all)
+                self._later(0, self._join_all)
             case "damaged":
                 self._log.error("checkpoint", reason="damaged")
                 self._audit.note("checkpoint damaged", sentence=fields["why"])

@@ -82,8 +82,7 @@ class Peer:
         early: messages of channel 2 that came before this node was ready for them.
         certificate: what it showed last, PEM or DER.
         basis: a digest of what an alignment with it rests on, once that was asked for.
-        told: it has heard in this life where rows began.
-        noted, deferred: how many refusals of it are written down, and how often it may be put off.
+        noted, answers: how many refusals of it are written down, and how many small answers it may have.
     """
 
     def __init__(self, name: str, settings: PeerSettings, listener: Listener) -> None:
@@ -96,8 +95,7 @@ class Peer:
         self.early: list[bytes] = []
         self.bytes_in = self.bytes_out = 0
         self.program, self.basis = "", ""
-        self.told = False
-        self.noted, self.deferred = Bucket(1, 100), Bucket(20, 2000)
+        self.noted, self.answers = Bucket(1, 100), Bucket(20, 2000)
         self.hellos = Bucket(0.5, 20)
         self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(2000, 20_000), Bucket(200, 2000)
         self.strays = Bucket(1, 100)
@@ -143,7 +141,6 @@ class Peer:
         self.life, self.session = life, Session({MEETING: _MEETING_LIMIT, FEDERATION: _EARLY_LIMIT})
         self.meeting = asyncio.Queue(_QUEUE)
         self.early.clear()
-        self.told = False
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -232,7 +229,13 @@ class Peer:
         elif why.reason != "replaced" and self.session is not None:
             self.session = None
             self._become("away", why)
-            asyncio.get_running_loop().call_soon(self._listener.ended, self, why)
+            asyncio.get_running_loop().call_soon(self._tell_ended, why)
+
+    def _tell_ended(self, why: Refused) -> None:
+        try:
+            self._listener.ended(self, why)
+        except Exception as error:
+            self._listener.failed(error)
 
     def refuse(self, why: Refused) -> None:
         """Note that the peer is not let in, or does not let in."""

@@ -72,7 +72,6 @@ class _Rehearsed(Node):
         return super().common_rows(())  # that was settled when the run was made
 
     def settled(self, tokens: Tokens) -> None:
-        self._founding = None
         self._task(self._begin(), "begin")
 
     def _note(self, event: str, **fields: Any) -> None:

@@ -83,7 +83,7 @@ class Runner:
 
     # -- beginning and ending ------------------------------------------------------------------------
 
-    async def begin(self, present: Callable[[Collection[str]], Collection[str]]) -> None:
+    async def begin(self, present: Callable[[Mapping[str, Acquaintance]], Collection[str]]) -> None:
         """Take up the owner's work, with those of its peers that are `present` once it can."""
         owner, trained = await self._in_thread(self._make_owner)
         self.concluded = owner.spent and self.home.result(self.arm.name) is not None
@@ -237,7 +237,8 @@ class Runner:
             self._working = False
         if outcome.halted:
             return
-        self._note("work", **station.done)
+        if station.done:
+            self._note("work", **station.done)
         if self._score is not None:
             self._outcome = outcome
         else:

@@ -126,8 +126,8 @@ class NodeSettings(Settings):
     wait: float = Field(
         3600.0,
         gt=0,
-        description="seconds without another founder coming, after which this one begins with those that are here; "
-        "the others join when they come",
+        description="seconds without another founder coming, after which this one begins with those that are here, if "
+        "they are more than half of all; the others join when they come",
     )
     seed: int = Field(0, ge=0, description="public, the same everywhere: of first vectors and of drawn pairs")
     metrics: str = Field("127.0.0.1:9443", description="where health and Prometheus metrics are served; empty for none")

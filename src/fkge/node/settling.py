@@ -48,11 +48,17 @@ class Settling:
         self._generation = 0
         self._words: dict[int, dict[str, pb.Tokens]] = {}
         self._settled: dict[str, pb.Tokens] = {}
+        self._spoke: set[str] = set()
 
     @property
     def partners(self) -> set[str]:
         """Whose words this waits for, in every round."""
         return set(self._commons)
+
+    @property
+    def silent(self) -> set[str]:
+        """Partners that have said nothing in this generation."""
+        return self.partners - self._spoke - self._settled.keys()
 
     def words(self) -> dict[str, pb.Tokens]:
         """What to tell each partner in this round, or once it is done."""
@@ -105,6 +111,7 @@ class Settling:
             if not self._round <= word.round <= self._round + _AHEAD:
                 raise Refused("out_of_order", f"tokens of round {word.round} where {self._round} is under way")
             self._words.setdefault(word.round, {})[peer] = word
+            self._spoke.add(peer)
         while not self.done and self._complete():
             news.append(self.words())
         return news
@@ -112,6 +119,7 @@ class Settling:
     def _begin(self, generation: int) -> None:
         self._generation, self._round, self._quiet = generation, 0, 0
         self._words.clear()
+        self._spoke.clear()
 
     def _complete(self) -> bool:
         """End the round, if every partner's word is there."""
