@@ -85,7 +85,7 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
     ant, bee = node(nodes, "ant"), node(nodes, "bee")
 
     def under_way() -> bool:
-        return all(one._owner is not None and one._owner.trainer.epoch > 4 for one in (ant, bee))
+        return all(one._company.owner is not None and one._company.owner.trainer.epoch > 4 for one in (ant, bee))
 
     assert live(ant, bee, until=under_way) == [None, None]
     before = ant._home.peers["bee"]
@@ -101,8 +101,7 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
         return made
 
     monkeypatch.setattr(Runner, "_make_owner", slow)
-    assert live(ant, bee, until=lambda: "bee" in ant._joined) == [None, None]
+    assert live(ant, bee, until=lambda: "bee" in ant._company.joined) == [None, None]
     assert ant._home.peers["bee"] != before
-    assert ant._runner is not None
-    assert ant._runner.station is not None
-    assert ant._runner.station.owner.peers["bee"] == ant._home.peers["bee"]
+    assert ant._company.owner is not None
+    assert ant._company.owner.peers["bee"] == ant._home.peers["bee"]

@@ -32,13 +32,14 @@ from fkge.federation.protocol import Abort, Defer, Refuse, Request
 from fkge.node import control, metrics
 from fkge.node import frames_pb2 as pb
 from fkge.node.auditlog import AuditLog
+from fkge.node.company import Company
 from fkge.node.door import Door
 from fkge.node.founding import Founding
 from fkge.node.frames import FEDERATION, MEETING, VERSIONS, Refused, decode_meeting
 from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
 from fkge.node.leaving import Leaving
 from fkge.node.logs import Log
-from fkge.node.meeting import align, basis, longest
+from fkge.node.meeting import align, basis
 from fkge.node.memory import Memory
 from fkge.node.peer import Bucket, Peer
 from fkge.node.runner import Runner
@@ -49,7 +50,6 @@ from fkge.privacy import Head, Ledger, describe
 
 ARM = "federated"
 _BETWEEN_LOOKS = 1.0
-_EARLY = 64  # messages that may wait for this node to be ready
 _COMING_AND_GOING = ("training", "exchanging", "resting")
 
 
@@ -75,6 +75,7 @@ class Node:
         self._terms = terms_of(config.federation, config.node.seed, config.node.rehearsal)
         self._life = new_life()
         self._peers = {name: Peer(name, settings, self) for name, settings in config.peers.items()}
+        self._company = Company(self._peers, config.federation, lambda event, **about: self._log.info(event, **about))
         self._door = Door(
             config, self._terms, self._peers, self._hello, self._carry, self._turned_away, self.failed
         )  # fmt: skip
@@ -84,11 +85,7 @@ class Node:
                 f"{self._door.identity.name}'s; use the kit that was made for {self.name}"
             )
         self._noted = Bucket(1, 1000)  # refusals that are written down: nobody can fill the disk by knocking
-        self._met: set[str] = set()
-        self._joined: set[str] = set()
-        self._apart: set[str] = set()  # there is too little to exchange with them
         self._founding: Founding | None = None
-        self._runner: Runner | None = None
         self._grace: dict[str, asyncio.TimerHandle] = {}
         self._meetings: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -97,7 +94,7 @@ class Node:
         self._exchanges: dict[str, int] = {}
         self._error: BaseException | None = None
         self._state, self._since = "starting", time.time()
-        self._started, self._paused = self._since, False
+        self._started = self._since
 
     # -- a life --------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ class Node:
             self._home = await self._loop.run_in_executor(None, self._open_home)
             if self._founds:
                 self._founding = Founding(
-                    self, self._founders, self._met, node.wait, self._later, begun=self._memory.begun
+                    self, self._founders, self._company.met.keys(), node.wait, self._later, self._memory.begun
                 )
             if node.listen:
                 await self._door.transport.listen(*address(node.listen), self._door.welcome)
@@ -194,9 +191,8 @@ class Node:
         await asyncio.gather(*going, return_exceptions=True)
         await self._door.transport.close()
         try:
-            if self._runner is not None:
-                self._see_ledger()
-                await self._runner.leave()
+            self._see_ledger()
+            await self._company.leave()
         except Exception as error:
             self._error = self._error or error
         for server in servers:
@@ -347,27 +343,16 @@ class Node:
             return  # its owner has changed what it may have, and another stands in its place
         if (meeting := self._meetings.pop(peer.name, None)) is not None:
             meeting.cancel()
-        self._met.discard(peer.name)
         if self._founding is not None:
             self._founding.lost(peer.name)
-        peer.early.clear()
         peer.session = None
-        if peer.name in self._joined:
-            self._joined.discard(peer.name)
-            if self._runner is not None:
-                self._runner.lose(peer.name)
+        self._company.lost(peer)
 
     def heard(self, peer: Peer, channel: int, body: bytes) -> None:
         """A message has come."""
         if channel == FEDERATION:
             self._metrics.received(peer.name, "message")
-            runner = self._runner
-            if runner is not None and peer.name in self._joined and not runner.held:
-                runner.deliver(peer.name, body)
-            elif len(peer.early) < _EARLY and sum(map(len, peer.early)) + len(body) <= self._most_early(peer):
-                peer.early.append(body)
-            else:
-                raise Refused("too_many", "more came than can wait")
+            self._company.heard(peer, body)
             return
         message = decode_meeting(body)
         if message.WhichOneof("is") == "tokens":
@@ -378,11 +363,6 @@ class Node:
             peer.meeting.put_nowait(body)
         except asyncio.QueueFull:
             raise Refused("too_many", "more came than can wait") from None
-
-    @staticmethod
-    def _most_early(peer: Peer) -> int:
-        """Bytes that may wait: one message of the longest, and some small ones."""
-        return (0 if peer.session is None else peer.session.limits[FEDERATION]) + (1 << 16)
 
     # -- meeting -------------------------------------------------------------------------------------
 
@@ -440,10 +420,9 @@ class Node:
         if peer.session is None:
             return
         peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
-        self._met.add(peer.name)
+        self._company.introduced(peer, known)
         if self._founding is not None:
             self._founding.introduced(peer.name, hello.begun)
-        self._join(peer)
 
     # -- founding ------------------------------------------------------------------------------------
 
@@ -485,19 +464,15 @@ class Node:
         self._memory.begun = True
         self._memory.keep()
         runner = Runner(
-            self._home, self._arm, self._post, self._left, self._note, self.failed,
+            self._home, self._arm, self._company.post, self._left, self._note, self.failed,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62), tape=self._tape, score=self._score,
             ledger=Head(**self._memory.ledger) if self._memory.ledger else None,
         )  # fmt: skip
-        if self._paused:
-            runner.pause()
-        self._runner = runner
-        self._apply_limits()
-        await runner.begin(self._present)
+        await self._company.begin(runner)
         self._see_ledger()
         self._become("done" if runner.concluded else "training")
-        self._join_all()
+        self._company.join_all()
         runner.look_after()
 
     def _check_ledger(self) -> None:
@@ -509,63 +484,9 @@ class Node:
 
     def _see_ledger(self) -> None:
         """Remember how far the ledger has come: a node without it, or with an older one, must not go on."""
-        if self._owner is not None:
-            self._memory.has_seen(self._owner.gate.head)
+        if (owner := self._company.owner) is not None:
+            self._memory.has_seen(owner.gate.head)
             self._memory.keep()
-
-    def _present(self, known: Mapping[str, Acquaintance]) -> set[str]:
-        """Of the peers that the owner knows as it begins, those that are here; from now on they count as joined.
-
-        One that has aligned anew while the owner was made joins afterwards, as any other.
-        """
-        here = {name for name in self._met if self._peers[name].session is not None}
-        self._joined = {name for name in here if known.get(name) == self._home.peers[name]}
-        for name in self._joined:
-            self._open(self._peers[name])
-        return self._joined
-
-    def _open(self, peer: Peer) -> None:
-        """Let whole exchanges through."""
-        assert peer.session is not None
-        most = longest(self._home.peers[peer.name], self.config.federation)
-        peer.session.limits[FEDERATION] = most
-        peer.session.backlog = 2 * most + (64 << 20)
-
-    def _join_all(self) -> None:
-        for peer in list(self._peers.values()):
-            self._join(peer)
-
-    def _join(self, peer: Peer) -> None:
-        """Deal with a peer from now on, if both sides are ready for it."""
-        runner = self._runner
-        if runner is None or runner.station is None or peer.name not in self._met or peer.session is None:
-            return
-        if peer.name not in self._joined:
-            known = self._home.peers[peer.name]
-            if not runner.may_join(peer.name, known):
-                return  # when the work is over; what it says until then can wait
-            self._joined.add(peer.name)
-            if not runner.join(peer.name, known):
-                self._joined.discard(peer.name)
-                self._keep_apart(peer, known)
-                return
-            if peer.name in self._apart:  # it has other data than it had
-                self._apart.remove(peer.name)
-                self._apply_limits()
-            self._open(peer)
-            self._log.info("peer joined", peer=peer.name)
-        while peer.early and not runner.held:
-            runner.deliver(peer.name, peer.early.pop(0))
-
-    def _keep_apart(self, peer: Peer, known: Acquaintance) -> None:
-        if peer.name not in self._apart:
-            self._apart.add(peer.name)
-            self._log.info("alignment refused", peer=peer.name, rows=len(known.common))
-            self._apply_limits()
-
-    def _post(self, name: str, data: bytes) -> None:
-        if name in self._joined and (peer := self._peers.get(name)) is not None:
-            peer.send(FEDERATION, data)
 
     def _left(self, name: str, released: Released, session: int, data: bytes) -> None:
         """Something leaves, which is written down first."""
@@ -573,12 +494,8 @@ class Node:
         if isinstance(released.message, (Request, Defer, Refuse, Abort)) and not self._peers[name].answers.allows():
             self._peers[name].hang_up(Refused("too_many", "one small message after the other, that want an answer"))
 
-    @property
-    def _owner(self) -> Owner | None:
-        return None if self._runner is None or self._runner.station is None else self._runner.station.owner
-
     def _charged(self) -> float | None:
-        return None if self._owner is None else self._owner.gate.charged
+        return None if (owner := self._company.owner) is None else owner.gate.charged
 
     def _note(self, event: str, **fields: Any) -> None:
         """What the owner's work tells, from the loop or from its thread."""
@@ -603,7 +520,7 @@ class Node:
                     self._metrics.validated(fields["best"])
                 score = {} if fields["score"] is None else {"validation_mrr": fields["score"]}
                 self._log.info("epoch", epoch=fields["epoch"], peers=len(fields["peers"]), **score)
-                self._later(0, self._join_all)
+                self._later(0, self._company.join_all)
             case "damaged":
                 self._log.error("checkpoint", reason="damaged")
                 self._audit.note("checkpoint damaged", sentence=fields["why"])
@@ -611,7 +528,7 @@ class Node:
                 self._log.warning("budget spent")
                 self._audit.note("budget", sentence=fields["why"])
             case "held":
-                self._join_all()
+                self._company.join_all()
             case "state":
                 if fields["state"] in ("ready", "busy", "sleep"):
                     self._become({"ready": "exchanging", "busy": "training", "sleep": "resting"}[fields["state"]])
@@ -674,7 +591,7 @@ class Node:
                 if (calling := self._calls.pop(name, None)) is not None:
                     calling.cancel()
                 self._forget(old)
-                self._apart.discard(name)
+                self._company.forget(name)
                 del self._peers[name]
             if name in now:
                 self._peers[name] = peer = Peer(name, now[name], self)
@@ -685,16 +602,9 @@ class Node:
                 self._call(peer)
             self._audit.note("peers", peer=name, changed=True, named=name in now)
         self.config.peers = now
-        self._apply_limits()
+        self._company.limit()
         if self._founding is not None:  # perhaps it waited for one that is none of them any more
             self._founding.changed(self._founders)
-
-    def _apply_limits(self) -> None:
-        """Who may not ask, what votes for whom may cost, and whether there is anybody to wait for."""
-        if self._runner is not None:
-            refuses = [name for name, peer in self._peers.items() if not peer.settings.ask]
-            caps = {n: p.settings.epsilon for n, p in self._peers.items() if p.settings.epsilon is not None}
-            self._runner.limit(refuses, caps, not self._peers.keys() <= self._apart)
 
     def _become(self, state: str) -> None:
         if state != self._state and not (self._state == "done" and state in ("exchanging", "resting")):
@@ -704,17 +614,17 @@ class Node:
 
     def _health(self) -> tuple[bool, dict[str, Any]]:
         here = sum(peer.here for peer in self._peers.values())
-        ready = self._owner is not None and not self._end.is_set()
+        ready = self._company.owner is not None and not self._end.is_set()
         return ready, {"state": self._shown_state, "peers": here, "of": len(self._peers)}
 
     @property
     def _shown_state(self) -> str:
-        return "paused" if self._paused and self._state != "stopping" else self._state
+        return "paused" if self._company.paused and self._state != "stopping" else self._state
 
     # -- what an operator says -----------------------------------------------------------------------
 
     async def _on_status(self, _: dict[str, Any]) -> control.Status:
-        owner = self._owner
+        owner = self._company.owner
         return {
             "name": self.name, "life": self._memory.lives, "pid": os.getpid(), "version": version("fkge"),
             "time": time.time(), "started": self._started, "state": self._shown_state, "since": self._since,
@@ -728,7 +638,8 @@ class Node:
     def _peer_status(self, peer: Peer) -> control.PeerStatus:
         state = peer.state
         if peer.here:
-            state = "joined" if peer.name in self._joined else "connected" if peer.name in self._met else "aligning"
+            company = self._company
+            state = "joined" if peer.name in company.joined else "connected" if peer.name in company.met else "aligning"
         known = self._home.peers.get(peer.name) if hasattr(self, "_home") else None
         return {
             "name": peer.name, "state": state, "since": peer.since,
@@ -743,17 +654,13 @@ class Node:
         return {"state": "stopping"}
 
     async def _on_pause(self, _: dict[str, Any]) -> dict[str, Any]:
-        self._paused = True
-        if self._runner is not None:
-            self._runner.pause()
+        self._company.pause()
         self._audit.note("paused")
         self._log.info("node paused")
         return {"state": "paused"}
 
     async def _on_resume(self, _: dict[str, Any]) -> dict[str, Any]:
-        self._paused = False
-        if self._runner is not None:
-            self._runner.resume()
+        self._company.resume()
         self._audit.note("resumed")
         self._log.info("node resumed")
         return {"state": self._shown_state}
