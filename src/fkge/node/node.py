@@ -171,9 +171,9 @@ class Node:
             self._task(self._look(), "look")
             for peer in self._peers.values():
                 self._call(peer)
-            if self._memory.begun or not self._founds:
+            if self._founding is None or self._memory.begun:
                 self._task(self._begin(), "begin")
-            elif self._founding is not None:
+            else:
                 self._founding.look()
             await self._end.wait()
         finally:
