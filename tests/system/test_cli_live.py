@@ -120,6 +120,7 @@ def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_without_a_terminal_there_are_plain_lines_or_none(project: Path) -> None:
     told = run(*RUN, "--set", "exchanges=2", cwd=project)
     assert told.returncode == 0, told.stderr

@@ -235,6 +235,7 @@ SIMULATE = ("--engine", "in-process", "--set", "exchanges=2", "--set", "initial_
             "--set", "train.device=cpu", "--set", "train.negatives=4", "--quiet")  # fmt: skip
 
 
+@pytest.mark.long
 def test_no_room_for_a_file_and_then_there_is(here: Path, tmp_path: Path) -> None:
     """A model that does not fit: one sentence; with room again, the run ends as if nothing had happened."""
     fkge("train", here / "ant.tsv", "--out", tmp_path / "whole", *TRAIN, cwd=here)

@@ -271,6 +271,7 @@ def test_a_private_federation_its_ledger_and_its_audit(here: Path) -> None:
     assert "Traceback" not in broken.stderr
 
 
+@pytest.mark.long
 def test_the_paper_says_what_it_does_not_cover(here: Path) -> None:
     done = simulate("pair.toml", "--out", here / "paper", "--privacy", "paper", "--baselines", "",
                     *words(**{"exchanges": 1, "ppat.steps": 4, "ppat.candidates": 1, "ppat.teachers": 2}),

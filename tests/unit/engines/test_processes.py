@@ -184,6 +184,7 @@ def test_one_that_fails_takes_nobody_with_it(tmp_path: Path) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_one_that_stands_still_stops_nobody(tmp_path: Path) -> None:
     """Before it begins, as another process holds its home; then within an exchange."""
     settings = tiny_settings(

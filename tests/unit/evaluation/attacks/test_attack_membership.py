@@ -86,7 +86,7 @@ def trained(graph: Graph, triples: np.ndarray, seed: int, epochs: int = 60) -> t
     return tables["entity"].numpy().copy(), tables["relation"].numpy().copy()
 
 
-@pytest.fixture(scope="module", params=["umls", "kinships"])
+@pytest.fixture(scope="module", params=["umls", pytest.param("kinships", marks=pytest.mark.long)])
 def victim(request: pytest.FixtureRequest) -> tuple[Graph, list[np.ndarray], Scorer]:
     """A graph, three random thirds of its facts, and a model overfitted to the first."""
     graph = read_graph(f"pykeen:{request.param}")
