@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ OWNERS = ("ant", "bee", "cat")
 
 def node(of: Consortium, name: str, **options: Any) -> Node:
     return Node(NodeConfig.load(of.config(name)), **options)
+
+
+def is_done(one: Node) -> bool:
+    return one._state == "done"
 
 
 def live(*nodes: Node, until: Callable[[], bool]) -> list[BaseException | None]:
@@ -58,7 +63,7 @@ def test_one_whose_budget_is_spent_before_its_first_training_ends_where_it_is(tm
         ledger.pay("in an earlier time", Step(noise, rate).release(steps), peer=None)
     for _ in range(2):  # and again when it is started again
         one = node(nodes, "ant")
-        assert live(one, until=lambda one=one: one._state == "done") == [None]  # type: ignore[misc]
+        assert live(one, until=partial(is_done, one)) == [None]
         assert json.loads(nodes.result("ant").read_text())["epochs"] == 0
     assert [e["event"] for e in entries(nodes.state("ant") / "audit")].count("budget") == 2
 

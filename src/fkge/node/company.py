@@ -16,7 +16,8 @@ from fkge.node.meeting import longest
 from fkge.node.peer import Peer
 from fkge.node.runner import Runner
 
-_EARLY = 64  # messages that may wait
+_EARLY = 64  # messages that may wait: one of the longest, and some small ones
+_SMALL_ONES = 1 << 16
 
 
 class Company:
@@ -38,6 +39,7 @@ class Company:
         self.joined: set[str] = set()
         self.paused = False
         self._peers, self._settings, self._tell = peers, settings, tell
+        self._early: dict[str, list[bytes]] = {}
         self._apart: set[str] = set()
         self._runner: Runner | None = None
 
@@ -101,7 +103,7 @@ class Company:
     def lost(self, peer: Peer) -> None:
         """A life of a peer is over."""
         self.met.pop(peer.name, None)
-        peer.early.clear()
+        self._early.pop(peer.name, None)
         if peer.name in self.joined:
             self.joined.discard(peer.name)
             if self._runner is not None:
@@ -133,8 +135,8 @@ class Company:
                 self.limit()
             self._open(peer)
             self._tell("peer joined", peer=peer.name)
-        while peer.early and not runner.held:
-            runner.deliver(peer.name, peer.early.pop(0))
+        while (early := self._early.get(peer.name)) and not runner.held:
+            runner.deliver(peer.name, early.pop(0))
 
     def _open(self, peer: Peer) -> None:
         """Let whole exchanges through."""
@@ -161,12 +163,9 @@ class Company:
         runner = self._runner
         if runner is not None and peer.name in self.joined and not runner.held:
             runner.deliver(peer.name, body)
-        elif len(peer.early) < _EARLY and sum(map(len, peer.early)) + len(body) <= _most_early(peer):
-            peer.early.append(body)
-        else:
+            return
+        early = self._early.setdefault(peer.name, [])
+        longest_now = 0 if peer.session is None else peer.session.limits[FEDERATION]
+        if len(early) >= _EARLY or sum(map(len, early)) + len(body) > longest_now + _SMALL_ONES:
             raise Refused("too_many", "more came than can wait")
-
-
-def _most_early(peer: Peer) -> int:
-    """Bytes that may wait: one message of the longest, and some small ones."""
-    return (0 if peer.session is None else peer.session.limits[FEDERATION]) + (1 << 16)
+        early.append(body)

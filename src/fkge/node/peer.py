@@ -79,7 +79,6 @@ class Peer:
         session: with that life; None before they have met.
         since: when the state last changed; reason: why it is what it is.
         meeting: messages of channel 1 that were not looked at yet.
-        early: messages of channel 2 that came before this node was ready for them.
         certificate: what it showed last, PEM or DER.
         basis: a digest of what an alignment with it rests on, once that was asked for.
         noted, answers: how many refusals of it are written down, and how many small answers it may have.
@@ -92,7 +91,6 @@ class Peer:
         self.life = b""
         self.session: Session | None = None
         self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
-        self.early: list[bytes] = []
         self.bytes_in = self.bytes_out = 0
         self.program, self.basis = "", ""
         self.noted, self.answers = Bucket(1, 100), Bucket(20, 2000)
@@ -140,7 +138,6 @@ class Peer:
         """Begin a session with a new life of the peer; what was said to the old one is forgotten."""
         self.life, self.session = life, Session({MEETING: _MEETING_LIMIT, FEDERATION: _EARLY_LIMIT})
         self.meeting = asyncio.Queue(_QUEUE)
-        self.early.clear()
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

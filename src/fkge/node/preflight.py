@@ -196,8 +196,8 @@ def _ledger(config: NodeConfig) -> Found:
     from fkge.federation.gate import budgets
     from fkge.privacy import Ledger
 
-    privacy = config.federation.privacy
-    if not budgets(config.federation):
+    privacy, allowed = config.federation.privacy, budgets(config.federation)
+    if not allowed:
         return Found("privacy", "mind", "mode none: what is exchanged has no guarantee")
     path = Path(str(privacy.ledger)) / f"{config.node.name}.sqlite"
     epsilon = "without limit" if privacy.epsilon is None else f"{privacy.epsilon:g}"
@@ -207,10 +207,10 @@ def _ledger(config: NodeConfig) -> Found:
     try:
         with Ledger.open(path, graph=config.node.name) as ledger:
             before = ledger.budgets
-            spent = max(ledger.charged(budget) for budget in budgets(config.federation))
+            spent = max(ledger.charged(budget) for budget in allowed)
     except FkgeError as error:
         return Found("privacy", "bad", str(error))
-    if set(before) != set(budgets(config.federation)):
+    if set(before) != set(allowed):
         were = ", ".join(f"ε {budget.epsilon:g} and δ {budget.delta:g} for each {budget.unit}" for budget in before)
         return Found("privacy", "mind", f"{promise}, from the next start on; so far {were}; {spent:.3g} spent")
     return Found("privacy", "good", f"{promise}; {spent:.3g} spent")

@@ -161,7 +161,10 @@ def test_who_is_lost_is_told_nothing_and_its_words_are_forgotten(scene: Scene) -
     scene.company.heard(ant, b"late")
     scene.company.lost(ant)
     scene.company.lost(ant)
-    assert (work.lost, ant.early, scene.company.met) == (["ant"], [], {})
+    work.held = False
+    scene.company.introduced(ant, SHARED)
+    scene.company.lost(ant)
+    assert (work.lost, work.heard, scene.company.met) == (["ant", "ant"], [], {})
     scene.company.post("ant", b"nobody hears it")
     assert ant.session.sent == 1
 

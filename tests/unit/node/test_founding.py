@@ -356,10 +356,10 @@ def test_one_that_comes_again_and_again_postpones_nothing() -> None:
     assert world.owners["o0"].begun
 
 
-def test_one_that_is_there_and_says_nothing_is_left_out() -> None:
+def test_one_that_is_there_and_says_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     both = (ids(0), ids(0))
     world = World(dict.fromkeys([("o0", "o1"), ("o0", "o2"), ("o1", "o2")], both), ["o0", "o1", "o2"], random.Random(0))
-    world.owners["o2"].tell_tokens = lambda peer, word: None  # type: ignore[method-assign]
+    monkeypatch.setattr(world.owners["o2"], "tell_tokens", lambda peer, word: None)
     world.run(until=PATIENCE - 1)
     assert not world.owners["o0"].begun
     world.run()

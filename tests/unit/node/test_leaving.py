@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,9 @@ from fkge.ppat import Gradient, Received, Samples
 
 def test_to_whom_what_under_which_protection_and_at_what_price(tmp_path: Path) -> None:
     metrics, plain = Metrics(["bee"], {}), Gate(tiny_settings())
-    paper = Gate(tiny_settings(translate="ppat", privacy={"mode": "paper"}))
-    paper._votes["bee", 3] = "run/votes/3"  # as if they had been paid for
-    paper._needed = lambda: None  # type: ignore[method-assign]
-    with AuditLog.open(tmp_path / "audit", "ant") as audit:
+    paper = Gate.open(tmp_path, "ant", tiny_settings(translate="ppat", privacy={"mode": "paper"}))
+    paper.pay_for_votes("bee", 3, queries=10, lam=0.05)
+    with closing(paper), AuditLog.open(tmp_path / "audit", "ant") as audit:
         leaving = Leaving(audit, metrics, lambda: 1.25)
         leaving.meeting("bee", "Intersect", b"hidden")
         leaving.released("bee", plain.release(Received(1), "bee", 3), 3, b"here")
@@ -33,7 +33,7 @@ def test_to_whom_what_under_which_protection_and_at_what_price(tmp_path: Path) -
         ("bee", "Intersect", 6, None, 0),
         ("bee", "Received", 4, None, 3),
         ("bee", "Samples", 4, None, 3),
-        ("bee", "Gradient", 5, "run/votes/3; ε 1.25 or more in all", 3),
+        ("bee", "Gradient", 5, "votes for bee, handshake 3.0; ε 1.25 or more in all", 3),
     ]
     hidden, here, rows, votes = (e["protection"] for e in told)
     assert (hidden, here, votes) == ("private set intersection", PUBLIC, "noised votes")
