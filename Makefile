@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check docs format bench proto fuzz clean
+.PHONY: help demo test test-long check docs format bench proto fuzz wheel clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -23,6 +23,7 @@ extras.check := check,test
 extras.bench := bench
 extras.docs := docs
 extras.fuzz := fuzz,node
+extras.build := build
 .venv/%: .venv/base
 	$(PIP) --editable '.[$(extras.$*)]'
 	touch $@
@@ -31,7 +32,8 @@ demo: .venv/demo  ## Six real owners improve each other's graphs; ends with the 
 	$(BIN)/fkge demo --out runs/demo
 
 test: .venv/test  ## Run the tests (minutes)
-	$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal $(if $(COVERAGE),--cov=fkge --cov-report=)
+	$(if $(COVERAGE),@$(BIN)/coverage report --format=total | sed 's/.*/coverage: &% of lines/')
 
 test-long: .venv/test  ## Run the tests that take longer
 	$(BIN)/python -m pytest -m long -n 2 --dist worksteal --timeout 1200
@@ -60,6 +62,10 @@ proto: .venv/test  ## Write *_pb2.py anew from *.proto
 FUZZ_SECONDS ?= 60
 fuzz: .venv/fuzz  ## Feed the decoders made-up bytes, FUZZ_SECONDS each; what is found is kept in build/fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
+
+wheel: .venv/build  ## Build a wheel and an sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
 
 clean:  ## Remove what these targets made
 	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: all sections, or some."""
+"""Run all benchmarks, or some: ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.report import Options, Report, machine
 
 
 def ranking(options: Options, report: Report) -> None:
-    """Filtered ranking: a program of its own, which prints its own table."""
+    """Filtered ranking, as a program of its own, which prints its table."""
     arguments = ["--data", str(options.fb)]
     if options.quick:
         folder = options.work / "small"
@@ -41,7 +41,7 @@ SECTIONS: dict[str, Callable[[Options, Report], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that everything runs")
     parser.add_argument("--only", metavar="SECTIONS", help=f"some of {','.join(SECTIONS)}")
     parser.add_argument("--graphs", default="fb,geo", metavar="GRAPHS", help="what to train on: fb, geo or both")
     parser.add_argument("--json", type=Path, metavar="FILE", help="store all figures and the machine's description")
@@ -61,14 +61,14 @@ def main() -> None:
     report.figures["quick"] = arguments.quick
     report.note(", ".join(f"{key} {value}" for key, value in about.items()))
     if arguments.quick:
-        report.note("Quick run: everything is small, and the figures mean nothing.")
+        report.note("Quick run: everything is small, and the figures are meaningless.")
     report.note("")
     with tempfile.TemporaryDirectory(prefix="fkge-benchmarks-") as work:
         options = Options(arguments.quick, arguments.fb, arguments.load_triples, Path(work), graphs)
         for name in SECTIONS:
             if name in chosen:
                 SECTIONS[name](options, report)
-                if arguments.json:  # after every section: a run that is broken off leaves what it has
+                if arguments.json:  # after each section, so that an interrupted run leaves what it has measured
                     arguments.json.write_text(json.dumps(report.figures, indent=1, default=str) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""One measurement, one process: a fresh heap for the peak memory, one thread for everybody, no shared caches.
+"""Run each measurement in a process of its own: a fresh heap for the peak memory, one thread, no shared caches.
 
 ``python -m benchmarks.child module:function`` reads keyword arguments as JSON from stdin and answers with JSON.
 """
@@ -22,7 +22,7 @@ _SECONDS_AT_MOST = 3600
 
 
 def call(function: str, environment: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
-    """The dict that ``module:function`` of this package returns when called in a process of its own.
+    """Call ``module:function`` of this package in a process of its own; returns the dict that it returns.
 
     A library that is not installed comes back as ``{"missing": name}``, any other failure as ``{"error": line}``.
     """
@@ -34,13 +34,13 @@ def call(function: str, environment: Mapping[str, str] | None = None, **argument
     if done.returncode == 0 and lines:
         answer: dict[str, Any] = json.loads(lines[-1])
         return answer
-    return {"error": _complaint(done)}
+    return {"error": _error_line(done)}
 
 
 def program(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-    """What a module of this package prints when run as a program, or what went wrong."""
+    """Run a module of this package as a program; returns what it prints, or what went wrong."""
     done = _python(module, *arguments, environment=environment)
-    return done.stdout + ("" if done.returncode == 0 else f"{_complaint(done)}\n")
+    return done.stdout + ("" if done.returncode == 0 else f"{_error_line(done)}\n")
 
 
 def _python(
@@ -54,7 +54,7 @@ def _python(
     )  # fmt: skip
 
 
-def _complaint(done: subprocess.CompletedProcess[str]) -> str:
+def _error_line(done: subprocess.CompletedProcess[str]) -> str:
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return f"exit status {done.returncode}: {last}"
 
@@ -62,14 +62,14 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
 def peak_mb() -> float:
     """Peak resident memory of this process so far, in MB.
 
-    Linux lets a process start with its parent's peak; the parent here imports nothing large, so that is no matter.
+    Linux lets a process start with its parent's peak; the parent here imports nothing large, so it does not matter.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
 
 
 class Clock:
-    """CPU seconds of this process, all its threads together, and seconds on the wall, since it was made."""
+    """CPU seconds of this process (all threads), and wall time, since the clock was made."""
 
     def __init__(self) -> None:
         self._cpu, self._wall = time.process_time(), time.perf_counter()
@@ -85,7 +85,7 @@ class Clock:
 
 def _main() -> None:
     answer_to = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is not part of the answer
     module, _, function = sys.argv[1].partition(":")
     try:
         answer = getattr(importlib.import_module(module), function)(**json.load(sys.stdin))

@@ -1,16 +1,15 @@
-"""A node that answers at once, and light peers that call it: what the transport costs, without any training.
+"""A node that answers immediately, and light peers that call it, to measure the transport without training.
 
-The node is a whole one, with its certificates, greetings, sessions, logs and limits; only its owner is missing, so
-every step of an exchange is answered with as many numbers as came. A caller is a peer without a graph: it has its own
+The node is complete, with certificates, handshakes, sessions, logs and limits; only its owner is missing, so every
+step of an exchange is answered with as many numbers as it received. A caller is a peer without a graph: it has its own
 certificate and its own session, and greets as a node does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import signal
 import socket
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,18 +19,21 @@ import torch
 
 from fkge.federation import FederationSettings
 from fkge.federation.codec import LIMIT, decode, encode
-from fkge.federation.gate import Gate
+from fkge.federation.egress import Egress
 from fkge.node import frames_pb2 as pb
-from fkge.node.consortium import Consortium
-from fkge.node.frames import FEDERATION, VERSIONS, Refused, decode_frame, refusal
-from fkge.node.greeting import CAPABILITIES, check_greeting, check_proof, new_life, program, terms_of
-from fkge.node.identity import Identity
-from fkge.node.kits import Member
-from fkge.node.node import Node
-from fkge.node.peer import Peer, hello_frame
+from fkge.node.connections import ConnectionManager, PeerConnected
+from fkge.node.events import Event, EventQueue, Failed
+from fkge.node.frames import FEDERATION, Refused, decode_frame, refusal
+from fkge.node.handshake import check_greeting, check_proof, greeting, new_incarnation, terms_of
+from fkge.node.ops.egress_log import EgressLog
+from fkge.node.ops.records import open_records
+from fkge.node.peer import MessageReceived, Peer, SessionEnded, hello_frame
+from fkge.node.persistence import lock
+from fkge.node.provisioning import provision
 from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
-from fkge.node.site import provision
 from fkge.node.transport import Line, Transport
+from fkge.pki.kits import Consortium, Member
+from fkge.pki.site import Identity
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
 DESK = "desk"
@@ -54,8 +56,12 @@ def site(folder: Path, name: str) -> Path:
     return folder / "kits" / name
 
 
-class Desk(Node):
-    """A node without an owner's work. It listens when `open` is set."""
+class Desk:
+    """A node without an owner's work, of the parts that a node has: connections, sessions, audit log and metrics.
+
+    Attributes:
+        port: where it listens, once `open` is set.
+    """
 
     settings = _SETTINGS
 
@@ -66,30 +72,55 @@ class Desk(Node):
             "name": DESK, "graph": "graph", "identity": str(site(folder, DESK)), "state": "state",
             "listen": f"127.0.0.1:{port}", "metrics": "",
         })  # fmt: skip
-        peers = {name: PeerSettings.build(peer) for name in callers}
-        super().__init__(NodeConfig(folder, settings, _SETTINGS, peers))
-        self.open = asyncio.Event()
-        self._gate = Gate(_SETTINGS)
+        self._config = NodeConfig(folder, settings, _SETTINGS, {name: PeerSettings.build(peer) for name in callers})
+        self.open, self._end = asyncio.Event(), asyncio.Event()
+        self._error: BaseException | None = None
+        self._incarnation, self._terms, self._egress = new_incarnation(), terms_of(_SETTINGS, 0), Egress(_SETTINGS)
 
-    def _become(self, state: str) -> None:
-        super()._become(state)
-        if state == "waiting":
+    async def run(self) -> None:
+        """Answer until stopped. Raises what went wrong."""
+        queue = EventQueue(self._handle)
+        peers = {name: Peer(name, settings, queue.put) for name, settings in self._config.peers.items()}
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
+        state = self._config.state
+        with lock(state), open_records(DESK, peers, state, False, 1) as self._records:
+            self._written = EgressLog(self._records.audit, self._records.metrics, lambda: None)
+            connections = ConnectionManager(self._config, self._terms, peers, self._greeting, queue.put)
+            await connections.open()
             self.open.set()
+            await self._end.wait()
+            await connections.close()
+        if self._error is not None:
+            raise self._error
 
-    async def _meet(self, peer: Peer, hello: pb.Hello) -> None:
-        assert peer.session is not None
-        peer.session.limits[FEDERATION], peer.session.backlog = LIMIT, _BACKLOG
+    def stop(self) -> None:
+        self._end.set()
 
-    def heard(self, peer: Peer, channel: int, body: bytes) -> None:
+    def _greeting(self, peer: Peer) -> pb.Hello:
+        return greeting(self._incarnation, "desk", DESK, self._terms, peer)
+
+    def _handle(self, event: Event) -> None:
+        self._records.record(event)
+        match event:
+            case PeerConnected(peer, _, False):
+                assert peer.session is not None
+                peer.session.limits[FEDERATION], peer.session.backlog = LIMIT, _BACKLOG
+            case MessageReceived(peer, _, body):
+                self._answer(peer, body)
+            case Failed(error):
+                self._error = error
+                self.stop()
+
+    def _answer(self, peer: Peer, body: bytes) -> None:
         """Answer; bytes that are no message go back as they are."""
         if body.startswith(_NO_MESSAGE):
             peer.send(FEDERATION, body)
             return
         message, session = decode(body)
         answer = Gradient(message.step, message.vectors) if isinstance(message, Samples) else Received(message.step)
-        released = self._gate.release(answer, peer.name, session)
+        released = self._egress.release(answer, peer.name, session)
         data = encode(released, session)
-        self._left(peer.name, released, session, data)
+        self._written.released(peer.name, released, session, data)
         peer.send(FEDERATION, data)
 
 
@@ -104,13 +135,13 @@ class Caller:
     def __init__(self, folder: Path, name: str, port: int, **peer: Any) -> None:
         self._identity = Identity.load(site(folder, name))
         self._transport = Transport(lambda: self._identity)
-        self._address, self._life = f"127.0.0.1:{port}", new_life()
+        self._address, self._incarnation = f"127.0.0.1:{port}", new_incarnation()
         self._terms = terms_of(_SETTINGS, 0)
-        self._gate = Gate(_SETTINGS)
+        self._gate = Egress(_SETTINGS)
         self._answer: asyncio.Future[bytes] | None = None
         self._line: Line | None = None
         self._carrying: asyncio.Task[Refused | None] | None = None
-        self.peer = Peer(DESK, PeerSettings.build(peer), self)
+        self.peer = Peer(DESK, PeerSettings.build(peer), self._handle)
         self.name, self.steps = name, 0
 
     async def call(self) -> bool:
@@ -147,11 +178,7 @@ class Caller:
         peer = self.peer
         self._line = line = await self._transport.call(self._address, DESK)
         session = peer.session
-        ours = pb.Hello(
-            versions=VERSIONS, program=program(), consortium="desk", owner=self.name, capabilities=CAPABILITIES,
-            life=self._life, your_life=peer.life, heard=0 if session is None else session.heard,
-            nonce=secrets.token_bytes(16), clock=int(time.time() * 1000), terms=self._terms,
-        )  # fmt: skip
+        ours = greeting(self._incarnation, "desk", self.name, self._terms, peer)
         await line.write(hello_frame(ours))
         data = await line.read()
         if data is None:
@@ -162,7 +189,7 @@ class Caller:
         hello, now = frame.hello, datetime.now(UTC)
         check_greeting(hello, DESK, "desk", self._terms, peer.settings, _SETTINGS, now, 300.0)
         check_proof(hello, self._identity, ours.nonce, DESK, now)
-        resumed = session is not None and hello.life == peer.life and hello.your_life == self._life
+        resumed = session is not None and hello.life == peer.incarnation and hello.your_life == self._incarnation
         if resumed:
             assert session is not None
             session.resume(hello.heard)
@@ -202,14 +229,14 @@ class Caller:
         """Something long there, a word back."""
         await self.ask(Candidate(self.steps, vectors))
 
-    def heard(self, peer: Peer, channel: int, body: bytes) -> None:
-        """An answer."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(body)
-
-    def ended(self, peer: Peer, why: Refused) -> None:
-        """The session is over: there is no answer."""
-        self.failed(why)
+    def _handle(self, event: Event) -> None:
+        match event:
+            case MessageReceived(_, _, body) if self._answer is not None and not self._answer.done():
+                self._answer.set_result(body)
+            case SessionEnded(_, Refused() as why):
+                self.failed(why)
+            case Failed(error):
+                self.failed(error)
 
     def failed(self, error: BaseException) -> None:
         """What nobody thought of is the answer, too."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.dp``: what a private step costs, beside a plain one of the same batch and negatives.
+"""Measure the cost of a private step against a plain one of the same batch and negatives: ``python -m benchmarks.dp``.
 
 Every case runs in a process of its own: CPU milliseconds a step, drawing of batches and negatives included, and the
 process's peak memory. Noise put off (lazy) is measured over a whole epoch, so that drawing what is left at its end is

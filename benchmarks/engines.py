@@ -1,4 +1,4 @@
-"""The engines: TransE with L1 distance, one uniform negative, margin loss 1, on one CPU thread.
+"""The engines to compare: TransE with L1 distance, one uniform negative, margin loss 1, on one CPU thread.
 
 All losses are means over a batch, so one learning rate per triple, multiplied by the batch size, means the same to
 all of them. All start from the same tables, except PyG, which scales vectors as it reads them.

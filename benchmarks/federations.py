@@ -1,4 +1,4 @@
-"""Sum up simulations of one federation over several seeds, as Markdown: the tables of docs/explanation/results.md.
+"""Summarise simulations of one federation over several seeds, as Markdown: the tables of docs/explanation/results.md.
 
     for s in 0 1 2; do
         fkge simulate FEDERATION --config RECIPE --baselines control,permuted,fede --seed $s --out runs/s$s
@@ -16,7 +16,6 @@ by a relation that says much the same. A table of its own is of the strict facts
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,10 @@ import numpy.typing as npt
 
 from fkge.align import clusters
 from fkge.evaluation import mean_interval, paired_bootstrap
-from fkge.federation import PARTS, Home, load_ranks
+from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.results import PARTS, SimulationResult
+from fkge.experiment.simulation import ARMS
 from fkge.graph.graph import HEAD, TAIL
-from fkge.simulations import ARMS
 
 Masks = dict[str, npt.NDArray[np.bool_]]
 
@@ -36,36 +36,36 @@ METRICS = ("mrr", "hits@10", "accuracy")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Sum up simulations over seeds.")
+    parser = argparse.ArgumentParser(description="Summarise simulations over seeds.")
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--against", default="control", choices=ARMS)
     options = parser.parse_args()
-    results = [json.loads((run / "results.json").read_text(encoding="utf-8")) for run in options.runs]
-    arms = [arm for arm in ARMS if all(arm in result["mean"] for result in results)]
-    print(f"{results[0]['federation']}: seeds {', '.join(str(r['seed']) for r in results)}\n")
+    results = [SimulationResult.load(run) for run in options.runs]
+    arms = [arm for arm in ARMS if all(arm in result.mean for result in results)]
+    print(f"{results[0].federation}: seeds {', '.join(str(result.seed) for result in results)}\n")
     for part in PARTS:
-        if not any(part in result["mean"]["federated"] for result in results):
+        if not any(part in result.mean["federated"] for result in results):
             continue
         print(f"**{part}**\n")
         print("| arm | " + " | ".join(METRICS) + " |\n|---|" + "---|" * len(METRICS))
         for arm in arms:
-            cells = [f"{np.mean([r['mean'][arm][part][m] for r in results]):.4f}" for m in METRICS]
+            cells = [f"{np.mean([result.mean[arm][part][m] for result in results]):.4f}" for m in METRICS]
             print(f"| {arm} | " + " | ".join(cells) + " |")
         for arm in arms:
             if arm != "federated":
                 print(f"| *federated less {arm}* | " + " | ".join(_gain(results, arm, part, m) for m in METRICS) + " |")
         print()
         _owners(options.runs, results, options.against, part)
-        if part == "strict" and not results[0]["private_epochs"]:
-            print("**strict, and no other owner relates the two things in any way**\n")
-            _owners(options.runs, results, options.against, part, _unrelated(options.runs[0], results[0]["owners"]))
-    if all("chained" in result["mean"]["federated"] for result in results):
-        _as_filed(options.runs, results, arms)
-    print("seconds, all arms:", ", ".join(f"{result['seconds']:.0f}" for result in results))
+        if part == "strict" and not results[0].private_epochs:
+            print("**strict, and no other owner relates the two entities in any way**\n")
+            _owners(options.runs, results, options.against, part, _unrelated(options.runs[0], results[0].owners))
+    if all("chained" in result.mean["federated"] for result in results):
+        _strict_or_chained(options.runs, results, arms)
+    print("seconds, all arms:", ", ".join(f"{result.seconds:.0f}" for result in results))
 
 
-def _gain(results: list[dict[str, Any]], arm: str, part: str, metric: str) -> str:
-    gains = [r["mean"]["federated"][part][metric] - r["mean"][arm][part][metric] for r in results]
+def _gain(results: list[SimulationResult], arm: str, part: str, metric: str) -> str:
+    gains = [r.mean["federated"][part][metric] - r.mean[arm][part][metric] for r in results]
     if len(gains) < 2:
         return f"{gains[0]:+.4f}"
     interval = mean_interval(gains)
@@ -73,14 +73,13 @@ def _gain(results: list[dict[str, Any]], arm: str, part: str, metric: str) -> st
 
 
 def _owners(
-    runs: list[Path], results: list[dict[str, Any]], against: str, part: str, among: Masks | None = None
+    runs: list[Path], results: list[SimulationResult], against: str, part: str, among: Masks | None = None
 ) -> None:
-    """An owner's gain, on the test triples of a part, or on those of them that are `among` some."""
+    """Print the gain of each owner on a part of its test triples, or on those of them that are in `among`."""
     print(f"| owner | facts | {against} MRR | federated MRR | gain, 95% | seeds better / worse, significantly |")
     print("|---|---|---|---|---|---|")
-    for name in results[0]["owners"]:
-        owners = [result["owners"][name] for result in results]
-        if any(part not in o["arms"]["federated"]["test"] for o in owners):
+    for name in results[0].owners:
+        if any(part not in result.owners[name].arms["federated"].test for result in results):
             continue
         theirs, ours = (_ranks(runs, name, arm, part, among) for arm in (against, "federated"))
         found = [paired_bootstrap(*pair, metric="mrr") for pair in zip(theirs, ours, strict=True)]
@@ -98,22 +97,24 @@ def _ranks(runs: list[Path], owner: str, arm: str, part: str, among: Masks | Non
     """Ranks of an owner's test triples of a part, (seeds, n, 2)."""
     found = []
     for run in runs:
-        ranks, parts = load_ranks(Home.open(run / "owners" / owner).arm_folder(arm) / "ranks.safetensors")
+        ranks, parts = SimulatedOwner.open(run / "owners" / owner).ranks(arm)
         found.append(ranks[parts[part] if among is None else parts[part] & among[owner]].realistic)
     return np.stack(found)
 
 
 def _over_seeds(ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of each test triple the harmonic mean of its ranks over seeds, (n, 2): its MRR is the mean of theirs."""
+    """The harmonic mean over seeds of the ranks of each test triple, (n, 2): its MRR is the mean of theirs."""
     return np.asarray(1 / np.mean(1 / ranks, axis=0))
 
 
 def _unrelated(run: Path, owners: Iterable[str]) -> Masks:
-    """By owner, (test triples,) whether no other owner's training triple is about the same two things."""
-    homes = {name: Home.open(run / "owners" / name) for name in owners}
-    common = {name: {p: known.common.ids("entity") for p, known in home.peers.items()} for name, home in homes.items()}
+    """Masks of test triples, by owner: no training triple of another owner relates the same two entities."""
+    stores = {name: SimulatedOwner.open(run / "owners" / name) for name in owners}
+    common = {
+        name: {p: known.common.ids("entity") for p, known in store.peers.items()} for name, store in stores.items()
+    }
     ids, many = clusters(
-        {name: len(home.graph.entities) for name, home in homes.items()},
+        {name: len(store.graph.entities) for name, store in stores.items()},
         {(a, b): (common[a][b], common[b][a]) for a in common for b in common[a] if a < b},
     )
 
@@ -122,21 +123,21 @@ def _unrelated(run: Path, owners: Iterable[str]) -> Masks:
         return np.asarray(ends[:, 0] * many + ends[:, 1])
 
     out: Masks = {}
-    for name, home in homes.items():
-        others = np.concatenate([pairs(other, homes[other].graph.train) for other in homes if other != name])
-        tests = [pairs(name, triples) for split, triples in home.graph.splits.items() if split.startswith("test")]
+    for name, store in stores.items():
+        others = np.concatenate([pairs(other, stores[other].graph.train) for other in stores if other != name])
+        tests = [pairs(name, triples) for split, triples in store.graph.splits.items() if split.startswith("test")]
         out[name] = ~np.isin(np.concatenate(tests), others)
     return out
 
 
-def _as_filed(runs: list[Path], results: list[dict[str, Any]], arms: list[str]) -> None:
-    """Strict and chained together: what direct links alone would call strict."""
+def _strict_or_chained(runs: list[Path], results: list[SimulationResult], arms: list[str]) -> None:
+    """Print strict and chained together: what would be strict if only direct links counted."""
     print("**strict and chained together**\n\n| arm | mrr | hits@10 |\n|---|---|---|")
     for arm in arms:
         cells = []
         for run, result in zip(runs, results, strict=True):
-            for name in result["owners"]:
-                ranks, parts = load_ranks(Home.open(run / "owners" / name).arm_folder(arm) / "ranks.safetensors")
+            for name in result.owners:
+                ranks, parts = SimulatedOwner.open(run / "owners" / name).ranks(arm)
                 r = ranks[~parts["held"]].realistic
                 cells.append(((1 / r).mean(), (r <= 10).mean()))
         mrr, hits = np.mean(cells, axis=0)

@@ -1,4 +1,4 @@
-"""How long the report's figures take to draw: they are drawn anew during a run, so a few hundredths of a second.
+"""Time the drawing of figures: the live page draws them again during a run, so it must take milliseconds.
 
 python -m benchmarks.figures RUN
 """
@@ -9,8 +9,8 @@ import argparse
 import time
 from pathlib import Path
 
-from fkge.history import History
-from fkge.report.among import learned, network
+from fkge.experiment.history import History
+from fkge.report.exchange_figures import learned, network
 from fkge.report.figures import accuracy, timeline
 
 

@@ -1,4 +1,4 @@
-"""Reading a large N-Triples file: seconds and memory."""
+"""Measure reading a large N-Triples file: seconds and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def generate(path: str, triples: int) -> dict[str, Any]:
 
 
 def measure(path: str) -> dict[str, Any]:
-    """Read the file, split and all."""
+    """Read the file and split it."""
     import pyoxigraph  # noqa: F401  (reported as missing if it is)
 
     from fkge.graph import read_graph
@@ -47,7 +47,7 @@ def measure(path: str) -> dict[str, Any]:
 
 
 def run(options: Options, report: Report) -> None:
-    """Generate, read, throw away."""
+    """Generate a file, read it, and remove it."""
     triples = min(options.load_triples, 20_000) if options.quick else options.load_triples
     path = options.work / "graph.nt"
     report.progress(f"load: writing {triples:,} triples")

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.nodes``: what passes between nodes, beside the same bytes over gRPC alone.
+"""Compare messages between nodes with the same bytes over gRPC alone: ``python -m benchmarks.nodes``.
 
 Two processes of this machine: a node that answers at once and, within the same process, two bare echoes (gRPC streams
-of raw bytes, one without TLS, one with the same certificates); and callers of all three. A node's step goes all the
-way: codec, session, frame, stream, and back. Arms take turns in short rounds, so that whatever else the machine does is
-the same to all; ratios are taken within a round, and the median over rounds is printed.
+of raw bytes, one without TLS, one with the same certificates); and callers of all three. A node's step goes through
+codec, session, frame and stream, and back. Arms take turns in short rounds, so that other load of the machine is
+the same for all; ratios are taken within a round, and the median over rounds is printed.
 
 - ``steps``: round trip of a step of 32 × 100 numbers.
 - ``many``: a hundred peers at once, each with its own certificate and session.
@@ -35,10 +35,10 @@ from benchmarks.child import ROOT
 from benchmarks.desk import DESK, Caller, Desk, found, site
 from benchmarks.report import Report, machine
 from fkge.federation.codec import encode
-from fkge.federation.gate import Gate
+from fkge.federation.egress import Egress
 from fkge.node.frames import PART
-from fkge.node.identity import Identity
 from fkge.node.transport import library
+from fkge.pki.site import Identity
 from fkge.ppat import Candidate, Samples
 
 ROWS, WIDTH = 32, 100
@@ -194,7 +194,7 @@ async def _callers(served: Served) -> list[Caller]:
 
 def body(message: Any) -> bytes:
     """A message of an exchange, as the codec writes it."""
-    return encode(Gate(Desk.settings).release(message, DESK, 1), 1)
+    return encode(Egress(Desk.settings).release(message, DESK, 1), 1)
 
 
 def _percentile(times: Sequence[float], part: float) -> float:

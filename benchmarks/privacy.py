@@ -1,4 +1,4 @@
-"""What privacy costs, drawn: gain over control against the confidential share, and against ε.
+"""Draw what privacy costs: gain over control against the confidential share, and against ε.
 
     fkge simulate FEDERATION --config RECIPE --confidential 0.2 --baselines control,random --seed 0 --out runs/c20-s0
     fkge simulate FEDERATION --config RECIPE-dp --privacy dp --epsilon 8 --baselines control,random --out runs/dp8-s0
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fkge.evaluation import mean_interval
-from fkge.simulations import Simulation
+from fkge.experiment.simulation import Simulation
 
 Point: TypeAlias = dict[str, Any]
 """federation, against ("confidential" or "epsilon"), x (a share, or ε; null for ∞), seed, arm, owner, part, mrr."""
@@ -32,19 +32,19 @@ PARTS = {"strict": "facts nobody else holds", "held": "facts a partner holds"}
 
 
 def collect(runs: Iterable[Path]) -> Iterator[Point]:
-    """The points of finished simulations."""
+    """Yield the points of finished simulations."""
     for run in runs:
         simulation = Simulation.open(run)
         result = simulation.result
         if result is None:
             raise SystemExit(f"{run}: is not finished; fkge simulate --resume {run}")
         against, x = _place(run, simulation)
-        for owner, about in result["owners"].items():
-            for arm, reached in about["arms"].items():
-                for part, scores in reached["test"].items():
+        for owner, found in result.owners.items():
+            for arm, report in found.arms.items():
+                for part, scores in report.test.items():
                     yield {
-                        "federation": result["federation"], "against": against, "x": x, "seed": result["seed"],
-                        "arm": arm, "owner": owner, "part": part, "mrr": round(scores["mrr"], 5),
+                        "federation": result.federation, "against": against, "x": x, "seed": result.seed,
+                        "arm": arm, "owner": owner, "part": part, "mrr": round(scores.mrr, 5),
                     }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def _place(run: Path, simulation: Simulation) -> tuple[str, float | None]:
     privacy = simulation.settings.privacy
     if privacy.mode == "dp":
         return "epsilon", privacy.epsilon
-    policy = run / "owners" / simulation.about["owners"][0] / "policy.toml"
+    policy = run / "owners" / simulation.spec.owners[0] / "policy.toml"
     rules = tomllib.loads(policy.read_text(encoding="utf-8")).get("rules", []) if policy.exists() else []
     return "confidential", float(rules[0]["fraction"]) if rules else 0.0
 

@@ -1,4 +1,4 @@
-"""Private set intersection: seconds, bytes and memory, each phase apart.
+"""Measure private set intersection: seconds, bytes and memory of each phase.
 
 ``python -m benchmarks.psi`` prints its table; ``--sizes 5000x10000`` measures other sizes (client × host), and
 ``--minimum`` adds the round that counts before anything is revealed. Each size runs in a process of its own. Both roles

@@ -1,4 +1,4 @@
-"""Filtered ranking, ours against PyKEEN's, in one process on one thread, in triples per second of CPU time.
+"""Compare filtered ranking with PyKEEN's, in one process on one thread, in triples per second of CPU time.
 
     python benchmarks/ranking.py [--data FOLDER] [--dim 100] [--oracle-triples 512]
 

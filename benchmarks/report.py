@@ -1,4 +1,4 @@
-"""What every section of the benchmark writes to: tables on stdout, progress on stderr, figures for the JSON file."""
+"""Collect the figures of all sections: tables on stdout, progress on stderr, figures for the JSON file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PACKAGES = ("fkge", "torch", "numba", "numpy", "pykeen", "torch-geometric", "py
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for.
+    """Options of the command line.
 
     Attributes:
-        quick: small sizes, to see that everything runs; the figures mean nothing.
+        quick: small sizes, to check that everything runs; the figures are meaningless.
         fb: folder of FB15k-237.
         load_triples: size of the file to load.
         work: folder for data and compiled kernels, emptied at the end.
@@ -35,13 +35,13 @@ class Options:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For child processes: compiled kernels are kept for this run only, so that the first use compiles."""
+        """Environment of child processes: compiled kernels are kept for this run only, so the first use compiles."""
         return {} if self.quick else {"NUMBA_CACHE_DIR": str(self.work / "numba")}
 
 
 @dataclass
 class Report:
-    """Collects figures and prints them."""
+    """Collect figures and print them."""
 
     figures: dict[str, Any] = field(default_factory=dict)
 
@@ -70,14 +70,14 @@ class Report:
 
 
 def failure(result: dict[str, Any]) -> str | None:
-    """What to print in place of figures, if there are none."""
+    """What to print in place of figures if there are none."""
     if "missing" in result:
         return f"not installed ({result['missing']})"
     return str(result["error"]) if "error" in result else None
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, load and versions."""
+    """Describe the machine: processor, cores, load and versions."""
     versions = {}
     for package in _PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Time of a training step as the tables grow: it should cost what its batch touches, and nothing else."""
+"""Time a training step as the tables grow: its cost should depend on the rows it touches only."""
 
 from __future__ import annotations
 

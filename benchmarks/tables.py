@@ -1,4 +1,4 @@
-"""What a federation does to a table between epochs: snapshot, roll back, replace rows, add rows and drop them."""
+"""Time the operations on a table between epochs: snapshot, roll back, replace, append and truncate rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _truncate(tables: Any, virtual: Any, entities: int) -> float:
 
 
 def run(options: Options, report: Report) -> None:
-    """One table."""
+    """Measure one table, and print the results."""
     entities, replaced, added = (3000, 1000, 100) if options.quick else (ENTITIES, REPLACED, ADDED)
     report.progress("table operations")
     result = call("tables:measure", options.environment, entities=entities, replaced=replaced, added=added)

@@ -1,4 +1,4 @@
-"""Training: triples per second, memory, and quality after equally many epochs."""
+"""Measure training: triples per second, memory, and quality after equally many epochs."""
 
 from __future__ import annotations
 
@@ -249,5 +249,5 @@ def _print(name: str, text: str, rows: list[Row], best: Row | None, options: Opt
         wall = _wall(own) / _wall(best)
         report.note(
             f"fkge's best (batch {own['batch']:,}) is {ratio:.1f} times PyKEEN's best (batch {best['batch']:,}); "
-            f"the target is {_TARGETS[name]} times. By the clock on the wall, neighbours included: {wall:.1f} times.\n"
+            f"the target is {_TARGETS[name]} times. By wall time, including other processes: {wall:.1f} times.\n"
         )

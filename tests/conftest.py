@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread, small graphs, and where real data is."""
+"""Fixtures of all tests: one thread, small graphs, and where real data is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import torch
 from hypothesis import settings
 
 from fkge.embed import load_tensors
-from fkge.federation import Federation, FederationSettings, Home, Links, Member
+from fkge.experiment.owners import SimulatedOwner
+from fkge.federation import Federation, FederationSettings, Links, Member
 from fkge.graph import Graph, Vocabulary, tidy
 
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"  # or a test that loads gRPC before a node's would
@@ -124,8 +125,15 @@ def tiny_settings(**changes: Any) -> FederationSettings:
     return FederationSettings.build(values)
 
 
-class Notes(list[dict[str, Any]]):
-    """What an engine tells, kept."""
+COMPLEX: dict[str, Any] = {
+    "model": "ComplEx", "loss": "1vsall", "reciprocal": True, "optimizer": "adagrad", "lr": 0.1,
+    "regularization": 0.05, "regularizer": "n3",
+}  # fmt: skip
+"""How to train the model whose vectors are tied to their axes, with inverse rows and another optimiser's state."""
+
+
+class EventLog(list[dict[str, Any]]):
+    """Events that an engine reports, in order."""
 
     def __call__(self, event: str, **fields: Any) -> None:
         self.append({"event": event, **fields})
@@ -164,7 +172,13 @@ def ray_here() -> Iterator[None]:
             ray.shutdown()
 
 
-def kept(home: Home, arm: str) -> dict[str, Any]:
+def kept(member: SimulatedOwner, arm: str) -> dict[str, Any]:
     """What an owner's checkpoint says of it, but for its vectors."""
-    _, about = load_tensors(home.arm_folder(arm) / "checkpoint.safetensors", "fkge.owner.1")
+    _, about = load_tensors(member.workspace(arm).folder / "checkpoint.safetensors", "fkge.owner.1")
     return about
+
+
+def reported(owner: SimulatedOwner, arm: str) -> dict[str, Any] | None:
+    """What an owner reached in an arm, as JSON data; None if that is not finished."""
+    report = owner.report(arm)
+    return None if report is None else report.to_json()

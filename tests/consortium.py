@@ -1,4 +1,4 @@
-"""Sites of a small consortium on this machine: every owner with its own folder, key, certificate and files."""
+"""A small consortium on this machine: every owner with its own folder, key, certificate and files."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from typing import Any
 
 from fkge.federation import Federation, FederationSettings, read_federation
 from fkge.graph import Graph
-from fkge.node import control, site
-from fkge.node.authority import Authority
-from fkge.node.identity import Identity
-from fkge.node.requests import read_request
+from fkge.node.ops import control
+from fkge.pki import site
+from fkge.pki.authority import Authority
+from fkge.pki.certificates import read_request
+from fkge.pki.site import Identity
 
 CONSORTIUM = "circle"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on, and that the system gives to nobody who calls."""
+    """Return ports of this machine that are free and outside the range of ephemeral ports."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().randrange(10_000, 32_000)
@@ -37,7 +38,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def write_graph(graph: Graph, folder: Path) -> None:
-    """A graph as three files of triples."""
+    """Write a graph as three files of triples."""
     folder.mkdir(parents=True, exist_ok=True)
     for split in ("train", "valid", "test"):
         lines = [f"{graph.entities[h]}\t{graph.relations[r]}\t{graph.entities[t]}\n" for h, r, t in graph.splits[split]]
@@ -45,7 +46,7 @@ def write_graph(graph: Graph, folder: Path) -> None:
 
 
 def _plain() -> dict[str, str]:
-    """The environment, without what the tests' own gRPC needs: a node must see to that itself."""
+    """Return the environment without what the tests' own gRPC needs: a node must set that itself."""
     return {key: value for key, value in os.environ.items() if key != "GRPC_SSL_CIPHER_SUITES"}
 
 
@@ -55,12 +56,12 @@ def toml(values: Mapping[str, Any]) -> str:
 
 
 def members(folder: Path, *names: str) -> dict[str, Identity]:
-    """Owners that one authority knows, each with its key and certificate, and nothing else."""
+    """Make members of one authority, each with a key and a certificate and nothing else."""
     now, authority = datetime.now(UTC), Authority.create(folder / "authority", CONSORTIUM, datetime.now(UTC))
     for name in names:
         site.request(folder / name, name, CONSORTIUM)
         kit = authority.approve(read_request((folder / name / "request.csr").read_bytes(), "request"), now)
-        site.install(kit.read_bytes(), "kit", folder / name, now, lambda _: None)
+        site.check_kit(kit.read_bytes(), "kit", folder / name, now, lambda _: None).install()
     return {name: Identity.load(folder / name) for name in names}
 
 
@@ -91,12 +92,12 @@ class Consortium:
             self.write(name, **(node or {}))
             self.write_peers(name, {other: dict(peer or {}) for other in self.names if other != name})
             (self.site(name) / "federation.toml").write_text(settings.to_toml())
-        for name in graphs:  # with everybody in it
+        for name in graphs:  # the kit that lists all members
             kit = self.authority.kit(name)
-            site.install(kit.read_bytes(), "kit", self.site(name), datetime.now(UTC), lambda _: None)
+            site.check_kit(kit.read_bytes(), "kit", self.site(name), datetime.now(UTC), lambda _: None).install()
 
     def add(self, name: str, graph: Graph, **node: Any) -> None:
-        """One more owner, whom all others get to know; it is no founder."""
+        """Add an owner to everybody's peers; it takes no part in agreeing on initial rows."""
         self.addresses[name] = f"127.0.0.1:{free_ports(1)[0]}"
         write_graph(graph, self.site(name) / "graph")
         self.enrol(name)
@@ -117,17 +118,17 @@ class Consortium:
         return self.site(name) / "node.toml"
 
     def enrol(self, name: str) -> None:
-        """A key and a certificate, as a site gets them."""
+        """Make a key and a certificate, as a site does."""
         folder = self.site(name)
         site.request(folder, name, CONSORTIUM)
         now = datetime.now(UTC)
         kit = self.authority.approve(
             read_request((folder / "request.csr").read_bytes(), "request"), now, address=self.addresses.get(name)
         )
-        site.install(kit.read_bytes(), "kit", folder, now, lambda _: None)
+        site.check_kit(kit.read_bytes(), "kit", folder, now, lambda _: None).install()
 
     def write(self, owner: str, **values: Any) -> None:
-        """node.toml."""
+        """Write node.toml."""
         plain = {
             "name": owner, "graph": "graph", "state": "state", "listen": self.addresses.get(owner, ""),
             "settings": "federation.toml", "peers": "peers.toml", "metrics": "",
@@ -135,14 +136,14 @@ class Consortium:
         self.config(owner).write_text(toml({**plain, **values}))
 
     def write_peers(self, name: str, peers: Mapping[str, Mapping[str, Any]]) -> None:
-        """peers.toml: equal labels are the same thing, unless a table says otherwise."""
+        """Write peers.toml; equal labels are the same thing, unless a table has `same = false`."""
         text = ""
         for other, table in peers.items():
             text += f"[peers.{other}]\n" + toml({"address": self.addresses[other], "same": True, **table})
         (self.site(name) / "peers.toml").write_text(text)
 
     def federation(self) -> Federation:
-        """The same for a simulation: the same files, all in one place."""
+        """Return the same federation for a simulation, from the same files."""
         text = "".join(f'[owners.{name}]\ngraph = "sites/{name}/graph"\n' for name in self.names)
         for i, a in enumerate(self.names):
             for b in self.names[i + 1 :]:
@@ -155,7 +156,7 @@ class Consortium:
     def start(
         self, name: str, *options: str, wrap: tuple[str, ...] = (), program: Path | None = None, **env: str
     ) -> None:
-        """Start a node as a process of its own."""
+        """Start a node in its own process."""
         run = [sys.executable, "-m", "fkge"] if program is None else [sys.executable, str(program)]
         command = [*wrap, *run, "node", "--config", str(self.config(name)), *options]
         with (self.site(name) / "output").open("ab") as output:
@@ -164,7 +165,7 @@ class Consortium:
             )
 
     def status(self, name: str) -> dict[str, Any]:
-        """What a node says of itself."""
+        """Return a node's status."""
         return control.call(self.state(name) / control.SOCKET, "status")
 
     def output(self, name: str) -> str:
@@ -174,11 +175,11 @@ class Consortium:
         return self.state(name) / "arms" / "federated" / name / "result.json"
 
     def await_results(self, *names: str, seconds: float = 120.0) -> None:
-        """Wait until these have concluded; a node that dies instead, or takes far too long, fails the test."""
+        """Wait until these nodes have results; fail if a node dies or takes too long."""
         self.wait_for(lambda: all(self.result(name).exists() for name in names or self.names), seconds)
 
     def wait_for(self, holds: Any, seconds: float = 60.0) -> None:
-        """Wait until something holds, looking every so often; nodes must live meanwhile."""
+        """Poll until `holds()` is true; fail if a node dies or `seconds` pass."""
         end = time.monotonic() + seconds
         while not holds():
             for name, process in self.processes.items():
@@ -189,7 +190,7 @@ class Consortium:
             time.sleep(0.05)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
-        """End a node's process, and wait until it has."""
+        """Signal a node's process and wait until it has ended."""
         process = self.processes.pop(name)
         process.send_signal(number)
         return process.wait(60)

@@ -10,30 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from fkge.align import Common
-from fkge.federation import FederationSettings, Gate, Home, found_home
+from fkge.federation import Egress, FederationSettings, OwnerStore, create_store
 from fkge.federation.codec import decode, encode
 from fkge.federation.source import Member
 from fkge.graph import read_graph
 from fkge.node import frames_pb2 as pb
+from fkge.node.alignment import align
 from fkge.node.frames import FEDERATION, MEETING, VERSIONS, decode_frame, decode_meeting
-from fkge.node.greeting import CAPABILITIES, new_life, program, terms_of
-from fkge.node.identity import Identity
-from fkge.node.meeting import align
+from fkge.node.handshake import CAPABILITIES, new_incarnation, program, terms_of
 from fkge.node.peer import Peer
 from fkge.node.session import Session
 from fkge.node.settings import NodeConfig
 from fkge.node.transport import Line, library
+from fkge.pki.site import Identity
 
-_GATE = Gate(FederationSettings.build({}))
+_GATE = Egress(FederationSettings.build({}))
 _PATIENCE = 30.0
-
-
-class _Deaf:
-    """Whoever a `Peer` tells things; nobody cares."""
-
-    def heard(self, peer: Peer, channel: int, body: bytes) -> None: ...
-    def ended(self, peer: Peer, why: Any) -> None: ...
-    def failed(self, error: BaseException) -> None: ...
 
 
 def part(step: int, channel: int, body: bytes, more: bool = False) -> pb.Frame:
@@ -53,26 +45,26 @@ class Villain:
         self.config = NodeConfig.load(site / "node.toml")
         self.name, self._address, self._node = self.config.node.name, address, node
         self.identity = Identity.load(site)
-        self.life, self.pact, self.common = new_life(), b"", None
+        self.life, self.pact, self.common = new_incarnation(), b"", None
         self.line: Line | None = None
         self.session = Session({MEETING: 1 << 26, FEDERATION: 1 << 30})
         self.heard: list[tuple[Any, int]] = []
         self.bye: pb.Bye | None = None
-        self._home: Home | None = None
+        self._store: OwnerStore | None = None
         self._peer: Peer | None = None
         self._pouring: asyncio.Task[None] | None = None
 
     @property
-    def home(self) -> Home:
+    def store(self) -> OwnerStore:
         """What an honest owner would have."""
-        if self._home is None:
+        if self._store is None:
             member = Member(read_graph(str(self.config.folder / "graph")))
-            self._home = found_home(self.config.state, self.name, member, self.config.federation, 0, 1)
-        return self._home
+            self._store = create_store(self.config.state, self.name, member, self.config.federation, 0, 1)
+        return self._store
 
     @property
     def inbox(self) -> asyncio.Queue[bytes]:
-        """Messages of a meeting that came."""
+        """Alignment messages that came."""
         assert self._peer is not None
         return self._peer.meeting
 
@@ -151,8 +143,8 @@ class Villain:
     async def greet(self, **changes: Any) -> pb.Hello:
         """A stream with greetings said; a new life of this owner."""
         await self.call()
-        self.life, self.session, self.heard = new_life(), Session({MEETING: 1 << 26, FEDERATION: 1 << 30}), []
-        self._peer = Peer(self._node, self.config.peers[self._node], _Deaf())
+        self.life, self.session, self.heard = new_incarnation(), Session({MEETING: 1 << 26, FEDERATION: 1 << 30}), []
+        self._peer = Peer(self._node, self.config.peers[self._node], lambda event: None)
         self._peer.session = self.session
         await self.say(pb.Frame(hello=self.hello(**changes)))
         frame = await self.next()
@@ -179,7 +171,7 @@ class Villain:
             return False
         if frame.WhichOneof("is") == "heard":
             self.session.confirmed(frame.heard.step)
-        elif (whole := self.session.hear(frame.part)) is not None:
+        elif (whole := self.session.receive(frame.part)) is not None:
             channel, body = whole
             if channel == FEDERATION:
                 self.heard.append(decode(body))
@@ -199,7 +191,7 @@ class Villain:
         answer = await self.greet()
         if not self.pact or answer.pact != self.pact:
             assert self._peer is not None
-            meeting = asyncio.create_task(align(self._peer, self.config, self.home, self.tell))
+            meeting = asyncio.create_task(align(self._peer, self.config, self.store, self.tell))
             while not meeting.done():
                 await asyncio.sleep(0)
                 while (data := self.session.following()) is not None:

@@ -1,7 +1,7 @@
-"""Federated knowledge-graph embedding between peers, with privacy that holds.
+"""Federated knowledge-graph embedding between peers, with privacy.
 
-`train` a graph and ask the model; make a `Federation` and simulate it; `open` what an earlier run left: `fkge.api` has
-an example. Importing the package is quick: what it names is loaded when it is first used.
+`train` a graph and query the model; create a `Federation` and simulate it; `open` an earlier run. `fkge.api` has an
+example. Names are imported on first use, so that importing the package is quick.
 """
 
 from __future__ import annotations
@@ -26,24 +26,30 @@ if TYPE_CHECKING:
     from fkge.graph import read_graph as read_graph
     from fkge.settings import TrainSettings as TrainSettings
 
-_HOMES = {
+    __version__: str
+
+_NAMES = {
     "fkge.api": ("Answers", "Federation", "Result", "Trained", "evaluate", "open", "train"),
     "fkge.errors": ("FkgeError",),
     "fkge.federation": ("FederationSettings", "Links", "Member"),
     "fkge.graph": ("Graph", "Policy", "read_graph"),
     "fkge.settings": ("TrainSettings",),
 }
-_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [name for name in _WHERE if name != "open"]  # a star must not take Python's own `open` away
+__all__ = [name for name in _MODULE_OF if name != "open"]  # `from fkge import *` must not hide the builtin `open`
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name == "__version__":
+        value: Any = importlib.import_module("importlib.metadata").version("fkge")
+    elif name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    else:
         raise AttributeError(f"module 'fkge' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+    return sorted({*globals(), *_MODULE_OF, "__version__"})

@@ -1,4 +1,4 @@
-"""Every error a user can cause, in one tree.
+"""All errors that a user can cause, in one tree.
 
     FkgeError                 base: one sentence on what is wrong, where, and what to do
     ├── GraphError            an input graph cannot be read as it stands
@@ -7,18 +7,18 @@
     ├── RunError              a run folder is missing, foreign, or damaged
     ├── PeerError             what a peer sent cannot be used
     ├── EngineError           an owner's process died or failed
-    ├── NodeError             a node cannot start, go on or be reached
-    ├── IdentityError         a certificate, a kit or a signature does not hold
-    ├── PrivacyError          what may leave, and at what price, is not settled: so it does not leave
-    │   ├── BudgetError       a release would cost more than the owner allowed
-    │   ├── AlreadyLeft       a release went out before; to draw its noise anew would be another one
+    ├── NodeError             a node cannot start, continue or be reached
+    ├── IdentityError         a certificate, a kit or a signature is not valid
+    ├── PrivacyError          a policy or privacy setting is not sound, so nothing is sent
+    │   ├── BudgetError       a release would cost more than the owner's budget
+    │   ├── AlreadyLeft       a release was sent before; to draw its noise again would be another one
     │   └── LedgerError       a privacy ledger is missing, foreign, altered or rolled back
-    ├── UnknownLabelError     an entity, relation or model name that is not there
+    ├── UnknownLabelError     an entity, relation or model of that name does not exist
     ├── ExportError           vectors cannot be written in that format, or there
-    ├── TrackerError          a tracker refuses what is logged, or cannot be reached
-    └── MissingLibraryError   an optional library is asked for and not installed
+    ├── TrackerError          a tracker rejects what is logged, or cannot be reached
+    └── MissingLibraryError   an optional library is needed and not installed
 
-Anything else that escapes is a bug.
+Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -31,11 +31,18 @@ from typing import Any
 
 
 class FkgeError(Exception):
-    """Base of all errors meant for the user's eyes."""
+    """Base of all errors that a user can cause; the message is one sentence or two."""
 
 
 class GraphError(FkgeError):
-    """An input graph cannot be read. Carries the file, the line (1-based) and the way out."""
+    """An input graph cannot be read.
+
+    Args:
+        path: the file.
+        problem: what is wrong, without a full stop.
+        advice: what to do, a sentence.
+        line: number of the line, from 1.
+    """
 
     def __init__(self, path: str | Path, problem: str, advice: str, line: int | None = None) -> None:
         self.path = Path(path)
@@ -59,19 +66,19 @@ class RunError(FkgeError):
 
 
 class PeerError(FkgeError):
-    """What a peer sent cannot be used. Whoever raises it is as it was before the message came."""
+    """What a peer sent cannot be used. The receiver's state is as before the message."""
 
 
 class EngineError(FkgeError):
-    """An owner's process died or failed; what the others did is kept."""
+    """An owner's process died or failed; the work of the others is kept."""
 
 
 class NodeError(FkgeError):
-    """A node cannot start, go on or be reached."""
+    """A node cannot start, continue or be reached."""
 
 
 class IdentityError(FkgeError):
-    """A certificate, a kit or a signature does not hold.
+    """A certificate, a kit or a signature is not valid.
 
     Attributes:
         reason: one word for it: expired, early, revoked, stranger, forged, name, unreadable, old.
@@ -83,23 +90,23 @@ class IdentityError(FkgeError):
 
 
 class PrivacyError(FkgeError):
-    """What may leave, and at what price, is not settled. Whoever raises it has let nothing out."""
+    """A policy or privacy setting leaves open what may be sent, or at what price. Nothing was sent."""
 
 
 class BudgetError(PrivacyError):
-    """A release would cost more than the owner allowed; says what would fit. Nothing was written."""
+    """A release would cost more than the owner's budget; the message says what would fit. Nothing was written."""
 
 
 class AlreadyLeft(PrivacyError):
-    """A release went out before under this key; to draw its noise anew would be a second release."""
+    """A release was sent before under this key; to draw its noise again would be a second release."""
 
 
 class LedgerError(PrivacyError):
-    """A privacy ledger is missing, foreign, altered or rolled back, or was asked for what it never heard of."""
+    """A privacy ledger is missing, foreign, altered or rolled back, or has no such entry."""
 
 
 class UnknownLabelError(FkgeError):
-    """A name that is not in a vocabulary; the nearest ones are named."""
+    """A name is not in a vocabulary; the message has similar ones."""
 
     def __init__(self, kind: str, label: str, known: Iterable[str]) -> None:
         super().__init__(f"no {kind} {label!r}{did_you_mean(label, known)}")
@@ -110,15 +117,24 @@ class ExportError(FkgeError):
 
 
 class TrackerError(FkgeError):
-    """A tracker refuses what is logged, or cannot be reached."""
+    """A tracker rejects what is logged, or cannot be reached."""
 
 
 class MissingLibraryError(FkgeError):
-    """An optional library is asked for and not installed; says how to install it."""
+    """An optional library is needed and not installed; the message says how to install it."""
 
 
 def need(module: str, extra: str, what: str) -> Any:
-    """The optional `module`, imported; without it, one sentence that says `what` needs it and which extra has it."""
+    """Import an optional library.
+
+    Args:
+        module: its module.
+        extra: the extra of fkge that installs it.
+        what: what needs it, for the message.
+
+    Raises:
+        MissingLibraryError: it is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -129,6 +145,6 @@ def need(module: str, extra: str, what: str) -> Any:
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:
-    """``"; did you mean a, b?"`` with the nearest known words, or an empty string."""
+    """Return ``"; did you mean a, b?"`` with the `limit` most similar known words, or an empty string."""
     near = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.5)
     return f"; did you mean {', '.join(near)}?" if near else ""

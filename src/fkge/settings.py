@@ -1,19 +1,23 @@
-"""Settings: frozen, explained beside the field, and strict about names.
+"""Settings: frozen, documented at each field, and strict about names.
 
 They come from a TOML file, then from ``key=value`` pairs, each overriding what was there before.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fkge import recipes
 from fkge.errors import SettingsError, did_you_mean
+
+SettingValues: TypeAlias = Mapping[str, Any]
+"""Values of settings by key, before they are checked; of a section under its key, or as ``section.key``."""
 
 
 class Settings(BaseModel):
@@ -55,7 +59,16 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
-        """Settings from a TOML file or a recipe, ``key=value`` texts and keyword arguments, later ones winning."""
+        """Settings from a TOML file or a recipe, ``key=value`` texts and keyword arguments, later ones winning.
+
+        Args:
+            path: a TOML file, or the name of a recipe.
+            overrides: ``key=value`` texts.
+            given: keyword arguments; None leaves a key alone.
+
+        Raises:
+            SettingsError: the file cannot be read, or a key or value is wrong.
+        """
         values: dict[str, Any] = {}
         if path is not None:
             values.update(read_toml(recipes.find(path)))
@@ -88,7 +101,7 @@ class Settings(BaseModel):
             if key in sections:
                 continue
             lines.append(f"# {field.description}")
-            lines.append(f"# {key} = (none)" if value is None else f"{key} = {_toml(value)}")
+            lines.append(f"# {key} = (none)" if value is None else f"{key} = {toml_value(value)}")
         text = "\n".join(lines) + "\n"
         for key in sections:
             text += f"\n# {type(self).model_fields[key].description}\n[{key}]\n{getattr(self, key).to_toml()}"
@@ -117,14 +130,13 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+def toml_value(value: Any) -> str:
+    """`value` as TOML. Every escape of a JSON text is one of a TOML text; TOML wants one character more escaped."""
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return repr(value)
+        return f"[{', '.join(map(toml_value, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 class TrainSettings(Settings):
@@ -137,32 +149,55 @@ class TrainSettings(Settings):
     )
     norm: Literal[1, 2] = Field(1, description="distance of the Trans* models: 1 or 2")
     normalize: bool = Field(False, description="OpenKE's norm flag: compare vectors scaled to unit length")
+    reciprocal: bool = Field(
+        False, description="a second vector for the inverse of each relation, used where the head is asked for"
+    )
     init: float | None = Field(
         None,
         gt=0,
-        description="initial values are uniform in ±init; by default chosen from model, margin and dim",
+        description="initial values are uniform in ±init; by default chosen from model, loss, margin and dim",
     )
 
-    loss: Literal["margin", "sigmoid"] = Field(
-        "sigmoid", description="margin ranking, or sigmoid with self-adversarial weights"
+    loss: str = Field(
+        "sigmoid",
+        description="a name in `fkge.embed.losses.LOSSES`: margin (ranking) or sigmoid (self-adversarial) against "
+        "negatives; cross-entropy: 1vsall over all entities, kvsall toward all true answers at once, sampled over "
+        "negatives",
+    )
+    smoothing: float = Field(
+        0.0, ge=0, lt=1, description="label smoothing of 1vsall and kvsall: this part of the target is uniform"
     )
     margin: float | None = Field(
         None,
         ge=0,
-        description="the margin of either loss; by default chosen by the scale of the model's scores",
+        description="the margin of the loss; by default chosen by the scale of the model's scores",
     )
     temperature: float = Field(
-        1.0, ge=0, description="sharpness of the self-adversarial weights; 0 weighs all negatives alike"
+        1.0, ge=0, description="sharpness of the self-adversarial weights; 0 gives all negatives the same weight"
     )
     regularization: float = Field(
-        0.0, ge=0, description="weight of Σ|x|³ over each positive's rows, per triple (nuclear 3-norm)"
+        0.0, ge=0, description="weight of the regulariser, over the rows of each positive, per triple"
+    )
+    regularizer: Literal["l3", "n3", "f2"] = Field(
+        "l3",
+        description="l3: Σ|x|³ over numbers; n3: over the moduli of complex numbers (the nuclear 3-norm); f2: Σ x²",
+    )
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="part of a question's numbers, entity and relation, set to 0 (1vsall, kvsall)"
+    )
+    relation_weight: float = Field(
+        0.0,
+        ge=0,
+        description="weight of a second task, predicting the relation between head and tail (1vsall, kvsall with "
+        "DistMult or ComplEx)",
     )
 
     negatives: int = Field(64, ge=1, description="corrupted triples per positive")
     share: int = Field(
         1,
         ge=1,
-        description="positives that share one draw of negatives; more is faster and slightly less random",
+        description="positives that share one draw of negatives, or (1vsall) answers of one question that share its "
+        "scores; more is faster and slightly less random",
     )
     corruption: Literal["uniform", "bernoulli"] = Field(
         "uniform",
@@ -182,7 +217,11 @@ class TrainSettings(Settings):
     decay: float = Field(
         0.3, gt=0, le=1, description="factor on the learning rate: at each such validation, or at the last epoch"
     )
-    batch: int = Field(512, ge=1, description="positives per step")
+    batch: int = Field(
+        512,
+        ge=1,
+        description="positives per step; of 1vsall answers, of which a triple is two, and of kvsall questions",
+    )
     epochs: int = Field(200, ge=0, description="passes over the training triples, at most")
 
     validate_every: int = Field(10, ge=0, description="epochs between validations; 0 switches validation off")
@@ -197,3 +236,8 @@ class TrainSettings(Settings):
     device: str = Field("auto", description="cpu, cuda, cuda:1 …; auto takes a GPU if there is one")
     threads: int = Field(1, ge=1, description="CPU threads; results repeat to the bit with 1")
     kernels: bool = Field(True, description="use the closed-form CPU kernels where a model has one")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="of the matrix products of 1vsall and kvsall; auto takes bfloat16 where the processor has it. "
+        "Parameters and sums are float32 in any case",
+    )

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import tiny_federation, tiny_settings
-
+from fkge.experiment.simulation import Simulation
 from fkge.graph import Vocabulary
-from fkge.simulations import Simulation
+from tests.conftest import tiny_federation, tiny_settings
 
 UNKIND = "<img src=x onerror=alert(1)>&\"'"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from fkge.experiment.simulation import Simulation
+from fkge.report import write_report
+from fkge.report.page import render
+from fkge.report.run_folder import SimulationRun
 from tests.browser.conftest import NewPage
 from tests.conftest import tiny_federation, tiny_settings
 from tests.unit.report.made import history, result
-
-from fkge.report import write_report
-from fkge.report.folders import Simulated
-from fkge.report.page import simulation_page
-from fkge.simulations import Simulation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -84,10 +84,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _page(folder: Path, names: list[str], arms: tuple[str, ...], mode: str) -> Path:
     parts = {"strict": (0.01, 0.05), "chained": (-0.02, 0.01), "held": (-0.3, -0.1)}
     found = result(dict.fromkeys(names, parts), arms=arms, mode=mode)
-    about = {"engine": "processes", "owners": names, "arms": list(arms), "seed": 7}
-    made = Simulated(folder, about, "epochs = 3\n", found, True, False, history(names, 12, arms=arms))
+    made = SimulationRun(folder, "epochs = 3\n", found, True, False, history(names, 12, arms=arms))
     folder.mkdir()
-    (folder / "report.html").write_text(simulation_page(made), encoding="utf-8")
+    (folder / "report.html").write_text(render(made), encoding="utf-8")
     return folder / "report.html"
 
 
@@ -157,7 +156,7 @@ def test_light_and_dark_can_be_switched(new_page: NewPage, reports: dict[str, Pa
 
 def test_it_needs_no_script(new_page: NewPage, reports: dict[str, Path]) -> None:
     page = _opened(new_page(800, java_script_enabled=False), reports["circle"])
-    assert page.get_by_role("heading", name="What was found").is_visible()
+    assert page.get_by_role("heading", name="Findings").is_visible()
     assert not page.locator("#theme").is_visible()
 
 

@@ -1,4 +1,4 @@
-"""What every engine does with the same homes and arms, whatever it runs them on."""
+"""What every engine does with the same owners and arms, whatever it runs them on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, Notes, kept, ray_here, tiny_federation, tiny_settings
 
 from fkge.embed import load_model
-from fkge.engines import ENGINES, run_central
-from fkge.federation import Federation, Links, load_ranks
-from fkge.simulations import Simulation
+from fkge.experiment.engines import ENGINES
+from fkge.experiment.owners import load_ranks
+from fkge.experiment.simulation import Simulation
+from fkge.federation import Federation, Links
 from fkge.trace import Trace
+from tests.conftest import COMPLEX, OWNERS, EventLog, kept, ray_here, reported, tiny_federation, tiny_settings
 
 FILES = ("checkpoint.safetensors", "model.safetensors", "ranks.safetensors", "result.json")
 
@@ -25,13 +26,13 @@ class Ran:
     """A simulation whose arms an engine has run, and what it told meanwhile."""
 
     def __init__(self, simulation: Simulation, arms: list[str]) -> None:
-        self.simulation, self.homes, self.notes = simulation, simulation.homes, Notes()
+        self.simulation, self.members, self.log = simulation, simulation.owners, EventLog()
         self.total = simulation.settings.total_epochs
-        with ENGINES[simulation.about["engine"]](self.homes, self.notes) as engine:
+        with ENGINES[simulation.spec.engine](self.members, self.log) as engine:
             self.whole = [engine.run(simulation.arm(arm)) for arm in arms if arm not in ("fede", "unified")]
-            engine.central([arm for arm in arms if arm in ("fede", "unified")], run_central)
+            engine.central([arm for arm in arms if arm in ("fede", "unified")])
         self.results: dict[str, dict[str, Any]] = {
-            arm: {home.name: home.result(arm) or {} for home in self.homes} for arm in arms
+            arm: {member.name: reported(member, arm) or {} for member in self.members} for arm in arms
         }
 
     def model(self, arm: str, owner: str) -> bytes:
@@ -66,23 +67,23 @@ def together(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_every_owner_ends_every_arm_with_a_model_ranks_and_a_result(together: Ran) -> None:
     assert together.whole == [True, True, True]
     for arm in TOGETHER:
-        for home in together.homes:
+        for member in together.members:
             files = FILES if arm in ("control", "permuted", "federated") else FILES[1:]
-            assert [f for f in files if not (home.arm_folder(arm) / f).is_file()] == []
-            tables, settings = load_model(home.arm_folder(arm) / "model.safetensors")
-            assert (tables.entities, settings.dim) == (len(home.graph.entities), 8)
-            ranks, parts = load_ranks(home.arm_folder(arm) / "ranks.safetensors")
-            result = together.results[arm][home.name]
+            assert [f for f in files if not (member.workspace(arm).folder / f).is_file()] == []
+            tables, settings = load_model(member.workspace(arm).folder / "model.safetensors")
+            assert (tables.entities, settings.dim) == (len(member.graph.entities), 8)
+            ranks, parts = load_ranks(member.workspace(arm).folder / "ranks.safetensors")
+            result = together.results[arm][member.name]
             assert {part: scores["triples"] for part, scores in result["test"].items()} == {
                 part: int(mask.sum()) for part, mask in parts.items() if mask.any()
             }
-            assert len(ranks) == len(home.graph.test)
+            assert len(ranks) == len(member.graph.test)
 
 
 def test_all_arms_spend_the_same(together: Ran) -> None:
     for arm in TOGETHER:
         for name in OWNERS:
-            assert together.notes.of("work", arm=arm, owner=name)[-1]["epoch"] == together.total
+            assert together.log.of("work", arm=arm, owner=name)[-1]["epoch"] == together.total
             assert (together.results[arm][name]["epochs"], together.results[arm][name]["tests"]) == (together.total, 5)
 
 
@@ -105,11 +106,31 @@ def test_mixed_up_rows_are_another_run(together: Ran) -> None:
 def test_the_best_score_never_falls(together: Ran) -> None:
     for arm in TOGETHER:
         for name in OWNERS:
-            tests = [n for n in together.notes.of("work", arm=arm, owner=name) if n["score"] is not None]
+            tests = [n for n in together.log.of("work", arm=arm, owner=name) if n["score"] is not None]
             best = [max(n["score"] for n in tests[: i + 1]) for i in range(5)]
             assert [n["best"] for n in tests] == best
             assert best[-1] == together.results[arm][name]["best_score"]
             assert [n["improved"] for n in tests] == [i == 0 or best[i] > best[i - 1] for i in range(5)]
+
+
+@pytest.mark.parametrize("start", ["together", "alone"])
+def test_reciprocal_relations_and_adagrad(engine: str, start: str, tmp_path: Path) -> None:
+    """Every arm with inverse rows; all owners end in one frame, which those that started alone have adopted."""
+    arms = ["federated", "permuted", "random", "fede", "unified"]
+    if start == "alone":
+        arms = ["independent", "federated"]
+    got = ran(tmp_path, engine, arms, start=start, exchanges=4, train=COMPLEX)
+    assert got.log.of("refused") == got.log.of("given up") == []
+    for arm in arms:
+        for member in got.members:
+            tables, _ = load_model(member.workspace(arm).folder / "model.safetensors")
+            assert (tables.width("relation"), len(tables["inverse"])) == (32, 4)
+            result = got.results[arm][member.name]
+            assert result["epochs"] == (4 if arm == "independent" else got.total)
+            if arm in ("federated", "permuted", "random"):
+                assert set(result["handshakes"]) == set(OWNERS) - {member.name}
+    frames = {kept(member, "federated")["frame"] for member in got.members}
+    assert frames == ({""} if start == "together" else {"ant"})
 
 
 def test_owners_that_start_alone_begin_where_the_lone_one_ended(engine: str, tmp_path: Path) -> None:
@@ -117,10 +138,10 @@ def test_owners_that_start_alone_begin_where_the_lone_one_ended(engine: str, tmp
     got = ran(tmp_path, engine, arms, tiny_federation(OWNERS[:2]), start="alone")
     for name in OWNERS[:2]:
         first = got.results["independent"][name]
-        assert [n["initial"] for n in got.notes.of("work", arm="independent", owner=name)] == [True]
+        assert [n["initial"] for n in got.log.of("work", arm="independent", owner=name)] == [True]
         for arm in ("control", "federated"):
             then = got.results[arm][name]
-            work = got.notes.of("work", arm=arm, owner=name)
+            work = got.log.of("work", arm=arm, owner=name)
             assert (work[0]["initial"], work[0]["epoch"], work[-1]["epoch"]) == (False, 6, got.total)
             assert min(n["best"] for n in work) >= first["best_score"]
             assert (then["tests"], then["epochs"]) == (first["tests"] + 4, got.total)
@@ -138,7 +159,7 @@ def test_a_game_without_noise_for_those_who_share_enough(engine: str, tmp_path: 
         assert (result["epochs"], result["tests"]) == (got.total, 2)
         assert set(result["price"]) == {"queries"}
         assert result["seconds"]["translate"] > 0
-    assert got.notes.of("refused") == got.notes.of("given up") == []
+    assert got.log.of("refused") == got.log.of("given up") == []
     summed = got.simulation.run()
     assert summed is not None
     for file in got.simulation.folder.rglob("*.json"):
@@ -154,37 +175,37 @@ def test_different_models_neighbours_and_a_grudge(engine: str, tmp_path: Path) -
     hosted = {name: set(got.results["federated"][name]["handshakes"]) for name in owners}
     assert hosted == {"ant": {"bee", "dog"}, "bee": {"ant", "cat", "dog"}, "cat": {"bee", "dog"}, "dog": {*owners[:3]}}
     assert set(got.results["federated"]["cat"]["sent"]) == {"bee", "dog"}
-    for home in got.homes:
-        tables, settings = load_model(home.arm_folder("federated") / "model.safetensors")
-        assert settings.model == ("TransR" if home.name == "bee" else "TransE")
-        assert tables.entities == len(home.graph.entities)  # neighbours are guests
-        assert got.notes.of("work", owner=home.name)[-1]["epoch"] == got.total
+    for member in got.members:
+        tables, settings = load_model(member.workspace("federated").folder / "model.safetensors")
+        assert settings.model == ("TransR" if member.name == "bee" else "TransE")
+        assert tables.entities == len(member.graph.entities)  # neighbours are guests
+        assert got.log.of("work", owner=member.name)[-1]["epoch"] == got.total
 
 
 def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None:
     exchanges = 300 if engine == "nodes" else 23  # a signal takes longer to arrive than some epochs do
     made = Simulation.create(tmp_path / "run", tiny_federation(), tiny_settings(exchanges=exchanges), engine=engine)
-    arm, notes, last, finishing = made.arm("federated"), Notes(), {}, False
+    arm, log, last, finishing = made.arm("federated"), EventLog(), {}, False
 
-    def enough(of: Notes, epochs: int) -> bool:
+    def enough(of: EventLog, epochs: int) -> bool:
         return any(n["epoch"] >= epochs for n in of.of("work"))
 
-    then = Notes()
-    with ENGINES[engine](made.homes, lambda *e, **f: (then if finishing else notes)(*e, **f)) as running:
+    then = EventLog()
+    with ENGINES[engine](made.owners, lambda *e, **f: (then if finishing else log)(*e, **f)) as running:
         for _ in range(2):  # the same engine again, with a halted run's messages still in its pipes
-            goal = max((n["epoch"] for n in notes.of("work")), default=0) + 14
-            assert running.run(arm, lambda goal=goal: enough(notes, goal)) is False
-            now = {home.name: kept(home, "federated") for home in made.homes}
+            goal = max((n["epoch"] for n in log.of("work")), default=0) + 14
+            assert running.run(arm, lambda goal=goal: enough(log, goal)) is False
+            now = {member.name: kept(member, "federated") for member in made.owners}
             assert all(now[name]["activity"]["epochs"] > last[name]["activity"]["epochs"] for name in last)
             last = now
-        assert all(home.result("federated") is None for home in made.homes)
+        assert all(reported(member, "federated") is None for member in made.owners)
         finishing = True
         assert running.run(arm) is True
-    assert then.of("refused") == notes.of("refused") == []
-    for home in made.homes:
-        result, again = home.result(arm.name), then.of("work", owner=home.name)
+    assert then.of("refused") == log.of("refused") == []
+    for member in made.owners:
+        result, again = reported(member, arm.name), then.of("work", owner=member.name)
         assert result is not None
-        before = last[home.name]["activity"]
+        before = last[member.name]["activity"]
         # No epoch is done twice, and a slice that was left half-way ends where it would have.
         assert again[0]["epoch"] == min(before["epochs"] // 2 * 2 + 2, made.settings.total_epochs)
         assert result["epochs"] == again[-1]["epoch"] == made.settings.total_epochs
@@ -194,20 +215,20 @@ def test_what_was_stopped_is_taken_up_again(engine: str, tmp_path: Path) -> None
 def test_a_long_first_training_is_left_within_an_epoch_or_two(engine: str, tmp_path: Path) -> None:
     settings = tiny_settings(start="alone", initial_epochs=100_000, exchanges=0, train={"batch": 8})
     made = Simulation.create(tmp_path / "run", tiny_federation(OWNERS[:2]), settings, engine=engine)
-    arm, notes = made.arm("independent"), Notes()
-    with ENGINES[engine](made.homes, notes) as running:
-        assert running.run(arm, lambda: any(n["epoch"] >= 3 for n in notes.of("progress"))) is False
-    assert notes.of("work") == []
-    then = {home.name: kept(home, "independent")["trainer"]["epoch"] for home in made.homes}
+    arm, log = made.arm("independent"), EventLog()
+    with ENGINES[engine](made.owners, log) as running:
+        assert running.run(arm, lambda: any(n["epoch"] >= 3 for n in log.of("progress"))) is False
+    assert log.of("work") == []
+    then = {member.name: kept(member, "independent")["trainer"]["epoch"] for member in made.owners}
     for name, epoch in then.items():
-        told = [n["epoch"] for n in notes.of("progress", owner=name)]
+        told = [n["epoch"] for n in log.of("progress", owner=name)]
         assert max(told, default=0) <= epoch < settings.initial_epochs
     assert max(then.values()) >= 3
     if engine == "in-process":
         assert max(then.values()) == 3
-    for home in made.homes:  # nothing is lost: it goes on from there
-        owner, trained = home.owner(arm)
-        assert (owner.trainer.epoch, trained) == (then[home.name], False)
+    for member in made.owners:  # nothing is lost: it goes on from there
+        owner, trained = member.owner(arm)
+        assert (owner.trainer.epoch, trained) == (then[member.name], False)
 
 
 def test_what_is_finished_is_not_run_again(together: Ran) -> None:
@@ -218,26 +239,26 @@ def test_what_is_finished_is_not_run_again(together: Ran) -> None:
     assert result is not None
     assert trace.read() == []  # not even an engine was started
     assert {arm: together.model(arm, "ant") for arm in TOGETHER} == before
-    assert result["owners"]["bee"]["arms"]["federated"] == together.results["federated"]["bee"]
+    assert result.owners["bee"].arms["federated"].to_json() == together.results["federated"]["bee"]
 
 
 def test_a_private_track_may_be_left_and_begins_again(engine: str, tmp_path: Path) -> None:
     settings = tiny_settings(exchanges=2, private={"epochs": 400, "pull": [0.5]})
     made = Simulation.create(tmp_path / "run", tiny_federation().keeping(0.3, 1), settings, baselines=(), engine=engine)
-    arm, notes = made.arm("federated"), Notes()
+    arm, log = made.arm("federated"), EventLog()
 
     def far() -> bool:
-        return any(n["epoch"] > made.settings.total_epochs + 5 for n in notes.of("progress"))
+        return any(n["epoch"] > made.settings.total_epochs + 5 for n in log.of("progress"))
 
-    with ENGINES[engine](made.homes, notes) as running:
+    with ENGINES[engine](made.owners, log) as running:
         assert running.run(arm, far) is False
-        assert not all(home.result("federated") for home in made.homes)
+        assert not all(reported(member, "federated") for member in made.owners)
         assert running.run(arm) is True
-    for home in made.homes:
-        result = home.result("federated")
+    for member in made.owners:
+        result = reported(member, "federated")
         assert result is not None
         assert result["epochs"] == made.settings.total_epochs  # the shared track's
         assert result["private"]["score"] >= result["private"]["shared"]
         assert result["seconds"]["private"] > 0
-        tables, _ = load_model(home.arm_folder("federated") / "model.safetensors")
-        assert tables.entities == len(home.graph.entities) >= len(home.shared.entities)
+        tables, _ = load_model(member.workspace("federated").folder / "model.safetensors")
+        assert tables.entities == len(member.graph.entities) >= len(member.shared.entities)

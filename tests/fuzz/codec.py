@@ -7,14 +7,14 @@ from dataclasses import fields
 import torch
 
 from fkge.errors import PeerError
-from fkge.federation import FederationSettings, Gate
+from fkge.federation import Egress, FederationSettings
 from fkge.federation.codec import KINDS, decode, encode
-from fkge.federation.exchange import Offer, Structure
-from fkge.federation.protocol import Abort, Request, Signal
+from fkge.federation.exchange import Structure, Update
+from fkge.federation.messages import Abort, Request, Signal
 from fkge.ppat import Candidate, Samples
 from tests.fuzz.mutations import mutate as mutate
 
-_GATE = Gate(FederationSettings.build({}))
+_GATE = Egress(FederationSettings.build({}))
 
 
 def check(data: bytes) -> None:
@@ -43,9 +43,9 @@ def seeds() -> list[bytes]:
     moments = torch.stack([rows, rows])
     messages = [
         Signal("atlas", True, True), Request("atlas", 3), Abort("b", 2**40, True), Samples(300, rows),
-        Candidate(1, rows.double(), rows), Structure(0, 3, triples), Offer(0, "", rows, torch.zeros(0, 2)),
-        Offer(0, "é", rows, rows, rows[:, 0], rows[:, 1], moments, moments, rows, rows, triples),
+        Candidate(1, rows.double(), rows), Structure(0, 3, triples), Update(0, "", rows, torch.zeros(0, 2)),
+        Update(0, "é", rows, rows, rows[:, 0], rows[:, 1], moments, moments, rows, rows, triples),
     ]  # fmt: skip
-    plain = [kind(*([1] if kind.__name__ in ("Thanks", "Received") else ["a", 5])) for kind in KINDS.values()
-             if kind.__name__ in ("Thanks", "Received", "Accept", "Defer", "Refuse")]  # fmt: skip
+    plain = [kind(*([1] if kind.__name__ in ("Ack", "Received") else ["a", 5])) for kind in KINDS.values()
+             if kind.__name__ in ("Ack", "Received", "Accept", "Defer", "Refuse")]  # fmt: skip
     return [encode(_GATE.release(message, "peer"), session) for session, message in enumerate(messages + plain)]

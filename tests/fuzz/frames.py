@@ -1,4 +1,4 @@
-"""Frames between nodes, and what passes in a meeting: refused with `PeerError` or read, and the same when repeated.
+"""Frames between nodes, and alignment messages: refused with `PeerError` or read, and the same when repeated.
 
 The first byte of an input says which of the two the rest is taken for. These are read by protobuf's own parser, whose
 lines cannot guide the search: the form that `mutate` keeps has to.

@@ -43,13 +43,13 @@ def check(data: bytes) -> None:
     role = copy(client if state in ("asked", "claimed", "sizing") else host)
     frame = data[1:]
     if state != "anything" and frame:
-        frame = _FRAME.pack(_MAGIC, frame[0], 0, role._said) + frame[1:]
-    before = (role._state, role._said, role.found, role.refused)
+        frame = _FRAME.pack(_MAGIC, frame[0], 0, role._transcript) + frame[1:]
+    before = (role._state, role._transcript, role.found, role.refused)
     try:
         role.step(frame)
     except PeerError:
         if role._state != "over" or frame[4] != Message.CLAIM:  # a wrong claim ends the run: it is an answer to a guess
-            assert (role._state, role._said, role.found, role.refused) == before
+            assert (role._state, role._transcript, role.found, role.refused) == before
     assert role.found is None
 
 

@@ -22,7 +22,7 @@ def check(data: bytes) -> None:
     session.send(MEETING, b"something to confirm")
     assert session.following() is not None
     for one in split(data):
-        before = (session.heard, session.waiting)
+        before = (session.received, session.waiting)
         try:
             frame = decode_frame(one)
             if frame.WhichOneof("is") == "bye":
@@ -33,14 +33,14 @@ def check(data: bytes) -> None:
             elif frame.WhichOneof("is") == "heard":
                 session.confirmed(frame.heard.step)
             elif frame.WhichOneof("is") == "part":
-                whole = session.hear(frame.part)
-                assert session.heard == before[0] + 1
+                whole = session.receive(frame.part)
+                assert session.received == before[0] + 1
                 if whole is not None:
                     assert len(whole[1]) <= LIMIT
                     if whole[0] == MEETING:
                         decode_meeting(whole[1])
         except Refused:
-            if session.heard == before[0]:
+            if session.received == before[0]:
                 assert session.waiting == before[1]
             return
 
@@ -60,7 +60,7 @@ def join(frames: list[bytes]) -> bytes:
 
 
 def seeds() -> list[bytes]:
-    """Conversations as they should be, of every frame and every message of a meeting."""
+    """Conversations as they should be, of every frame and every alignment message."""
     meetings = [
         pb.Meeting(keys=pb.Keys(entities=3, relations=1, ratio=0.5)), pb.Meeting(pact=pb.Pact(name=bytes(16))),
         pb.Meeting(intersect=pb.Intersect(frame=b"PSI1")), pb.Meeting(tokens=pb.Tokens(round=1, entities=bytes(8))),

@@ -1,6 +1,6 @@
 """A program like ``python -m fkge`` that kills itself with SIGKILL at a given point, as the system would.
 
-    CRASH="before Offer sent 2" python crashing.py node --config node.toml
+    CRASH="before Update sent 2" python crashing.py node --config node.toml
 
 A point is a word that is called, or a message that passes: the k-th time, and right before or right after it. Nothing
 else is different, and nothing is told to anybody.
@@ -18,16 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from fkge.cli import main
-from fkge.engines.station import Station
-from fkge.federation import Home
+from fkge.federation import OwnerStore
 from fkge.federation.codec import decode
 from fkge.federation.owner import Owner
+from fkge.federation.owner.job import ProductionJob
+from fkge.federation.owner.workspace import Workspace
+from fkge.federation.participant import Participant
 from fkge.node import frames_pb2 as pb
-from fkge.node.auditlog import AuditLog
-from fkge.node.door import Door
-from fkge.node.frames import FEDERATION, MEETING
-from fkge.node.memory import Memory
-from fkge.node.node import Node
+from fkge.node.connections import ConnectionManager
+from fkge.node.events import Event, EventQueue
+from fkge.node.frames import MEETING
+from fkge.node.ops.audit_log import AuditLog
+from fkge.node.peer import MessageReceived
+from fkge.node.persistence import PersistentState
 from fkge.node.transport import Line
 from fkge.privacy import Ledger
 
@@ -35,18 +38,18 @@ CALLS: dict[str, tuple[type, str]] = {
     "pay": (Ledger, "pay"),
     "leave": (Ledger, "leave"),
     "left": (AuditLog, "left"),
-    "keep": (Memory, "keep"),
-    "know": (Home, "knowing"),
+    "keep": (PersistentState, "save"),
+    "know": (OwnerStore, "with_peers"),
     "save": (Owner, "save"),
     "improve": (Owner, "improve"),
-    "finish": (Station, "finish"),
-    "conclude": (Home, "conclude"),
-    "report": (Home, "report"),
+    "finish": (Participant, "finish"),
+    "conclude": (ProductionJob, "conclude"),
+    "report": (Workspace, "write_results"),
 }
 """Points that are functions. Between the hard link to the old checkpoint and the new one is "before save"."""
 
 MESSAGES = (
-    "Hello", "Keys", "Intersect", "Pact", "Tokens", "Signal", "Request", "Accept", "Defer", "Abort", "Offer", "Thanks",
+    "Hello", "Keys", "Intersect", "Pact", "Tokens", "Signal", "Request", "Accept", "Defer", "Abort", "Update", "Ack",
     "Samples", "Gradient", "Candidate", "Received",
 )  # fmt: skip
 """Points that are messages: sent is what goes to the network, heard what comes from there."""
@@ -117,7 +120,7 @@ def _struck(honest: Callable[..., Any], fate: Fate, what: Callable[..., str | No
 
 def _listen(fate: Fate) -> None:
     """Before: it came, and nobody has looked at it. After: all that it leads to, at once, is done."""
-    read, heard, check = Line.read, Node.heard, Door._check
+    read, put, check = Line.read, EventQueue.put, ConnectionManager._check
 
     async def reading(line: Line) -> bytes | None:
         data = await read(line)
@@ -128,9 +131,8 @@ def _listen(fate: Fate) -> None:
 
     Line.read = reading  # type: ignore[method-assign,assignment]
     if not fate._before:
-        names = {MEETING: _meeting, FEDERATION: _message}
-        Node.heard = _struck(heard, fate, lambda _, peer, channel, body: f"{names[channel](body)} heard")  # type: ignore[method-assign]
-        Door._check = _struck(check, fate, lambda *_: "Hello heard")  # type: ignore[method-assign]
+        EventQueue.put = _struck(put, fate, lambda _, event: _received(event))  # type: ignore[method-assign]
+        ConnectionManager._check = _struck(check, fate, lambda *_: "Hello heard")  # type: ignore[method-assign]
 
 
 def _named(data: bytes, way: str) -> str | None:
@@ -142,6 +144,12 @@ def _named(data: bytes, way: str) -> str | None:
     if kind != "part" or frame.part.more:
         return None
     return f"{_meeting(frame.part.body) if frame.part.channel == MEETING else _message(frame.part.body)} {way}"
+
+
+def _received(event: Event) -> str | None:
+    if not isinstance(event, MessageReceived):
+        return None
+    return f"{_meeting(event.body) if event.channel == MEETING else _message(event.body)} heard"
 
 
 def _meeting(body: bytes) -> str:

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.network.capture import Capture
 
 MARK = "fkgelab"

@@ -22,24 +22,24 @@ from typing import Any, Self
 
 import pytest
 import torch
-from tests.conftest import tiny_settings
-from tests.consortium import Consortium
-from tests.network.lab import CLONE_NEWNET, NAMESPACES, Host
 
 from fkge.cli import main
 from fkge.embed import load_tensors
-from fkge.engines.tape import read_tape
 from fkge.errors import NodeError
 from fkge.federation import FederationSettings
 from fkge.federation.codec import decode
 from fkge.federation.owner import OWNER_FILE
+from fkge.federation.recording import read_recording
 from fkge.graph import Graph
-from fkge.node import auditlog
+from fkge.node.ops import audit_log as auditlog
 from fkge.privacy import Head, Ledger, describe, price
+from tests.conftest import tiny_settings
+from tests.consortium import Consortium
+from tests.network.lab import CLONE_NEWNET, NAMESPACES, Host
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tests.network.crashing", "fkge.embed.kernels", "fkge.embed.dp_kernels", "fkge.evaluation.kernels",
+    ["tests.network.crashing", "fkge.embed.kernels.steps", "fkge.embed.kernels.private", "fkge.evaluation.kernels",
      "dp_accounting", "private_set_intersection"]
 )  # fmt: skip
 PATIENT = {"window": 2.0, "period": 2.0, "answer": 5.0}
@@ -240,17 +240,17 @@ class Lives(Consortium):
         with Ledger.open(self.ledger(name)) as ledger:
             paid = {e.key: e.release for e in ledger.entries() if e.kind == "paid"}
             payments = [e for e in ledger.entries() if e.kind == "paid"]
-            (told,) = describe(ledger)["budgets"]
+            (told,) = describe(ledger).budgets
             delta = ledger.budgets[0].delta
         assert len(paid) == len(payments)
         releases = [release for release in paid.values() if release is not None]
         together = releases[0].times(sum(r.count for r in releases))
-        assert told["spent"]["epsilon"] == pytest.approx(price([together], delta, "tight"))
+        assert told.spent.epsilon == pytest.approx(price([together], delta, "tight"))
         if self.settings.privacy.mode == "dp":
             numbers = sorted(int(str(key).rpartition("epoch ")[2]) for key in paid)  # an "again" is no number
             assert numbers == list(range(self.settings.total_epochs))
-            assert told["spent"]["epsilon"] <= self.settings.privacy.epsilon
-            assert result["privacy"]["budgets"][0]["spent"]["epsilon"] == told["spent"]["epsilon"]
+            assert told.spent.epsilon <= self.settings.privacy.epsilon
+            assert result["privacy"]["budgets"][0]["spent"]["epsilon"] == told.spent.epsilon
         for entry in self.audit(name, "left"):
             if entry["price"] is not None:
                 assert payment(entry) in paid
@@ -265,14 +265,14 @@ class Lives(Consortium):
         under = {e["digest"]: payment(e) for e in self.audit(speaker, "left")}
         seen: dict[tuple[str, ...], set[str]] = defaultdict(set)
         for listener in listeners:
-            for record, data in read_tape(self.tape(listener)):
+            for record, data in read_recording(self.tape(listener)):
                 if record["what"] != "heard" or record["peer"] != speaker:
                     continue
                 digest = hashlib.sha256(data).hexdigest()
                 assert digest in under, "something was heard that is not in the audit log"
                 message, _ = decode(data)
                 kind = type(message).__name__
-                if kind in ("Offer", "Gradient"):
+                if kind in ("Update", "Gradient"):
                     seen[listener, under[digest], str(message.step)].add(_content(message))
         last = f"epoch {self.settings.total_epochs - 1}"
         for (listener, key, step), contents in seen.items():

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fkge.cli import exit_codes as exits
+from fkge.errors import NodeError
+from fkge.federation import FederationSettings
+from fkge.node.ops import control
+from fkge.node.settings import address
+from fkge.privacy import Ledger
 from tests.conftest import arc, tiny_federation, tiny_settings
 from tests.consortium import write_graph
 from tests.network.lab import Lab, skewed
 from tests.network.lives import PATIENT, Lives, dp_settings
 from tests.network.relay import Relay
-
-from fkge.cli import exits
-from fkge.errors import NodeError
-from fkge.federation import FederationSettings
-from fkge.node import control
-from fkge.node.settings import address
-from fkge.privacy import Ledger
 
 THREE = ("ant", "bee", "cat")
 

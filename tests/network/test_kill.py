@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.conftest import tiny_federation
-from tests.network.lives import Lives, dp_settings, game_settings
 
 from fkge.federation import FederationSettings
+from tests.conftest import tiny_federation
+from tests.network.lives import Lives, dp_settings, game_settings
 
 NAMES = ("ant", "bee")
 
@@ -46,7 +46,7 @@ def survive(
 
 
 def test_killed_at_four_points_and_nothing_is_lost(tmp_path: Path) -> None:
-    points = ["after Pact sent 1", "after pay 3", "before Offer sent 2", "before save 2"]
+    points = ["after Pact sent 1", "after pay 3", "before Update sent 2", "before save 2"]
     survive(tmp_path, dp_settings(), "ant", points)
 
 
@@ -58,7 +58,7 @@ def test_killed_in_a_game_no_vote_is_given_twice(tmp_path: Path) -> None:
 # -- everywhere --------------------------------------------------------------------------------------
 
 MEETING = ("Keys", "Intersect", "Pact")
-FEDERATION = ("Signal", "Request", "Accept", "Offer", "Thanks")
+FEDERATION = ("Signal", "Request", "Accept", "Update", "Ack")
 GAME = ("Samples", "Gradient", "Candidate", "Received")
 
 

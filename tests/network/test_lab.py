@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.network.capture import joined
 from tests.network.lab import MARK, NAMESPACES, Host, Lab, LabError, skewed, sweep
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from tests.network.relay import Relay
 
 pytestmark = pytest.mark.long  # of the laboratory itself

@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 import torch
 
-from fkge.audits import heard_by_others
-from fkge.embed import DpTrainer
-from fkge.engines import InProcess, Station
+from fkge.audit.attacks.non_interference import sent_messages
+from fkge.embed import DpTrainer, load_model
 from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PeerError, PrivacyError, SettingsError
-from fkge.federation import FederationSettings, Gate, Offer, Owner, Released
+from fkge.experiment.engines import InProcess
+from fkge.experiment.history import History
+from fkge.experiment.simulation import Simulation
+from fkge.federation import Egress, FederationSettings, Owner, Released, Update
 from fkge.federation.codec import encode
-from fkge.federation.exchange import Thanks
-from fkge.federation.gate import HOST_ROW, TRIPLE, Step
-from fkge.history import History
+from fkge.federation.egress import HOST_ROW, TRIPLE, Step
+from fkge.federation.exchange import Ack
+from fkge.federation.participant import Participant
 from fkge.ppat.messages import Gradient, Samples
 from fkge.privacy import ADD_OR_REMOVE, REPLACE, Budget, Ledger, noise_for, price
-from fkge.simulations import Simulation
-from tests.conftest import OWNERS, Notes, tiny_federation, tiny_settings
+from tests.conftest import COMPLEX, OWNERS, EventLog, reported, tiny_federation, tiny_settings
 
 EPSILON = 8.0
 
@@ -46,13 +47,15 @@ def test_the_whole_budget_is_planned_for_and_spent_once(tmp_path: Path) -> None:
     assert result is not None
     steps = made.settings.total_epochs
     for name in OWNERS:
-        told = result["owners"][name]["arms"]["federated"]["privacy"]
-        (budget,) = told["budgets"]
-        assert (budget["unit"], budget["relation"], budget["spent"]["count"]) == (TRIPLE, ADD_OR_REMOVE, steps)
-        assert 0.999 * EPSILON < budget["spent"]["epsilon"] <= EPSILON
-        assert told["unprotected"] == []
+        account = result.owners[name].arms["federated"].privacy
+        assert account is not None
+        (budget,) = account.budgets
+        assert (budget.unit, budget.relation, budget.spent.count) == (TRIPLE, ADD_OR_REMOVE, steps)
+        assert budget.spent.epsilon is not None
+        assert 0.999 * EPSILON < budget.spent.epsilon <= EPSILON
+        assert account.unprotected == []
         # What people see at the end is all of it, not what it was a moment before.
-        assert History.read(made.folder).stages["federated"].courses[name].spent == budget["spent"]["epsilon"]
+        assert History.read(made.folder).stages["federated"].courses[name].spent == budget.spent.epsilon
         with ledger_of(made, name) as ledger:
             paid = [e for e in ledger.entries() if e.kind == "paid"]
             assert len({e.key for e in paid}) == len(paid) == steps
@@ -60,16 +63,30 @@ def test_the_whole_budget_is_planned_for_and_spent_once(tmp_path: Path) -> None:
             assert release is not None
             assert release.noise / release.sensitivity == pytest.approx(noise_for(EPSILON, 1e-5, steps))
             assert price([release.times(steps)], 1e-5, "gdp") <= EPSILON
-        assert result["owners"][name]["arms"]["federated"]["tests"] == 0  # nothing is decided on raw validation
+        assert result.owners[name].arms["federated"].tests == 0  # nothing is decided on raw validation
+
+
+def test_a_private_track_keeps_what_the_shared_one_cannot_have(tmp_path: Path) -> None:
+    """ComplEx with 1vsall and inverse rows: DP-SGD trains without them, the owner's own track with them."""
+    settings = dp_settings(train=COMPLEX, exchanges=2, private={"epochs": 2})
+    made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=(), engine="in-process")
+    assert made.run() is not None
+    for member in made.owners:
+        assert set(member.peers[next(iter(member.peers))].widths.values()) == {16}
+        tables, train = load_model(member.workspace("federated").folder / "model.safetensors")
+        assert tables.width("relation") == 32
+        assert (train.loss, train.reciprocal) == ("1vsall", True)
 
 
 def test_what_the_trainer_adds_is_what_the_ledger_was_told(tmp_path: Path) -> None:
     made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), engine="in-process")
-    owner, _ = made.homes[0].owner(made.arm("federated"))
+    owner, _ = made.owners[0].owner(made.arm("federated"))
     assert isinstance(owner.trainer, DpTrainer)
-    assert owner._step is not None
-    assert owner.trainer.private.noise == owner._step.noise
-    lone, _ = made.homes[0].owner(made.arm("control"))
+    owner.improve(initial=True, pause=lambda: True)
+    assert owner.egress.ledger is not None
+    paid = [entry.release for entry in owner.egress.ledger.entries() if entry.release is not None]
+    assert owner.trainer.private.noise == paid[0].noise
+    lone, _ = made.owners[0].owner(made.arm("control"))
     assert not isinstance(lone.trainer, DpTrainer)
 
 
@@ -88,12 +105,12 @@ def test_settings_under_which_it_would_not_hold_are_refused(changes: dict[str, A
 # -- the gate --------------------------------------------------------------------------------------
 
 
-def offer(**fields: Any) -> Offer:
-    return Offer(0, "", torch.zeros(1, 2), torch.zeros(0, 2), **fields)
+def offer(**fields: Any) -> Update:
+    return Update(0, "", torch.zeros(1, 2), torch.zeros(0, 2), **fields)
 
 
-def gate_in(folder: Path, settings: FederationSettings) -> Gate:
-    return Gate.open(folder, "owner", settings)
+def gate_in(folder: Path, settings: FederationSettings) -> Egress:
+    return Egress.open(folder, "owner", settings)
 
 
 def test_what_nothing_covers_does_not_leave(tmp_path: Path) -> None:
@@ -109,7 +126,7 @@ def test_what_nothing_covers_does_not_leave(tmp_path: Path) -> None:
     for message in (Gradient(0, torch.zeros(1, 2)), Samples(0, torch.zeros(1, 2))):
         with pytest.raises(PrivacyError, match="does not leave"):
             gate.release(message, "peer")
-    unledgered = Gate(dp_settings())
+    unledgered = Egress(dp_settings())
     with pytest.raises(PrivacyError, match="needs a ledger"):
         unledgered.release(offer(), "peer")
 
@@ -134,11 +151,11 @@ def test_votes_are_paid_for_by_the_handshake_or_not_given(tmp_path: Path) -> Non
 def test_an_owner_that_cannot_afford_a_game_goes_on_without(tmp_path: Path) -> None:
     settings = tiny_settings(translate="ppat", privacy={"mode": "paper", "epsilon": 6.0}, ppat={"lam": 0.05})
     made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=(), engine="in-process")
-    notes = Notes()
-    assert InProcess(made.homes, notes).run(made.arm("federated"))
-    assert notes.of("over budget")
-    for home in made.homes:
-        result = home.result("federated")
+    log = EventLog()
+    assert InProcess(made.owners, log).run(made.arm("federated"))
+    assert log.of("over budget")
+    for member in made.owners:
+        result = reported(member, "federated")
         assert result is not None
         assert result["epochs"] == settings.total_epochs
         (budget,) = result["privacy"]["budgets"]
@@ -156,7 +173,7 @@ POINTS: dict[str, tuple[Any, str, bool]] = {  # class, method, before or after i
     "after it is kept": (Owner, "save", False),
     "before it is said to leave": (Ledger, "leave", True),
     "after that, before it goes": (Ledger, "leave", False),
-    "after it went": (Station, "_send", False),
+    "after it went": (Participant, "_send", False),
 }
 
 
@@ -205,33 +222,33 @@ def test_a_checkpoint_from_before_is_paid_for_anew_and_refused_beyond_the_budget
     """Steps that have left, lived again from an older checkpoint, are other releases: the plan has no room for them."""
     made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
     kept: dict[str, bytes] = {}
-    notes = Notes()
+    log = EventLog()
 
     def early() -> bool:
         for name in OWNERS:
             path = made.folder / "arms" / "federated" / name / "checkpoint.safetensors"
             if name not in kept and path.exists():
                 kept[name] = path.read_bytes()
-        return any(n["epoch"] >= 8 for n in notes.of("progress"))
+        return any(n["epoch"] >= 8 for n in log.of("progress"))
 
-    InProcess(made.homes, notes).run(made.arm("federated"), early)
+    InProcess(made.owners, log).run(made.arm("federated"), early)
     for name, data in kept.items():
         (made.folder / "arms" / "federated" / name / "checkpoint.safetensors").write_bytes(data)
     with pytest.raises(BudgetError, match="left"):
-        InProcess(made.homes, Notes()).run(made.arm("federated"))
+        InProcess(made.owners, EventLog()).run(made.arm("federated"))
 
 
 def test_a_ledger_that_was_put_back_stops_the_owner(tmp_path: Path) -> None:
     made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(), baselines=(), engine="in-process")
-    notes = Notes()
-    InProcess(made.homes, notes).run(made.arm("federated"), lambda: any(n["epoch"] >= 4 for n in notes.of("progress")))
+    log = EventLog()
+    InProcess(made.owners, log).run(made.arm("federated"), lambda: any(n["epoch"] >= 4 for n in log.of("progress")))
     path = made.folder / "arms" / "federated" / "ant" / "ledger.sqlite"
     with sqlite3.connect(path) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = next(t for t in tables if t not in ("tallies", "head"))
         db.execute(f"DELETE FROM {rows} WHERE rowid = (SELECT MAX(rowid) FROM {rows})")
     with pytest.raises(LedgerError):
-        InProcess(made.homes, Notes()).run(made.arm("federated"))
+        InProcess(made.owners, EventLog()).run(made.arm("federated"))
 
 
 # -- what a reviewer broke -------------------------------------------------------------------------
@@ -240,41 +257,41 @@ def test_a_ledger_that_was_put_back_stops_the_owner(tmp_path: Path) -> None:
 def test_degrees_do_not_enter_a_shared_track_whatever_a_peer_sends(tmp_path: Path) -> None:
     """A peer that sends weights, which nobody asked for, must not make the host weigh its own rows by raw counts."""
     made = Simulation.create(tmp_path / "run", tiny_federation(), dp_settings(aggregate="support"), baselines=())
-    owner, _ = made.homes[0].owner(made.arm("federated"))
+    owner, _ = made.owners[0].owner(made.arm("federated"))
     peer = next(iter(owner.peers))
-    assert all(bool((weights == 1).all()) for weights in owner._support.values())
-    rows = owner._rows(peer)
+    assert all(bool((weights == 1).all()) for weights in owner.exchange.support.values())
+    rows = owner.exchange.rows(peer)
     weight = torch.ones(len(rows["entity"]))
     role = owner.host(peer, 1)
     for extra in (
         {"entity_weight": weight},
         {"neighbours": torch.zeros(1, rows["entity"].shape[1]), "triples": torch.zeros(0, 3, dtype=torch.int64)},
     ):
-        with pytest.raises(PeerError, match="nobody asked for"):
-            role.step(Offer(0, "", rows["entity"], rows["relation"], **extra))
-    assert role.gift is None
+        with pytest.raises(PeerError, match="was not agreed on"):
+            role.step(Update(0, "", rows["entity"], rows["relation"], **extra))
+    assert role.update is None
 
 
 def test_the_rest_of_an_epoch_that_has_left_is_paid_for(tmp_path: Path) -> None:
     """A checkpoint from within an epoch, loaded after that epoch has left, is made to pay before it goes on."""
     settings = dp_settings(dp={"negatives": 2, "optimizer": "sgd", "rate": 0.1})
     made = Simulation.create(tmp_path / "run", tiny_federation(), settings, baselines=(), engine="in-process")
-    home, arm = made.homes[0], made.arm("federated")
-    owner, _ = home.owner(arm)
+    member, arm = made.owners[0], made.arm("federated")
+    owner, _ = member.owner(arm)
     owner.improve(initial=True, pause=lambda: True)
     assert owner.trainer.chunk > 0
     owner.save(tmp_path / "within")
     while owner.trainer.chunk:
         owner._epoch(None)
-    released = owner.gate.release(owner._offer(next(iter(owner.peers)), "frame"), "bee")
-    owner.gate.leaves(released, "bee", 1)
+    released = owner.egress.release(owner.make_update(next(iter(owner.peers)), "frame"), "bee")
+    owner.egress.leaves(released, "bee", 1)
 
     def paid() -> int:
-        with ledger_of(made, home.name) as ledger:
+        with ledger_of(made, member.name) as ledger:
             return sum(e.release.count for e in ledger.entries() if e.kind == "paid" and e.release is not None)
 
     before = paid()
-    twin, _ = home.owner(arm)
+    twin, _ = member.owner(arm)
     twin.load(tmp_path / "within")
     assert paid() == before + settings.dp.steps_in(1)
 
@@ -300,8 +317,8 @@ def test_every_peer_that_got_it_is_written_down(tmp_path: Path) -> None:
 
 
 def test_what_was_released_does_not_change(tmp_path: Path) -> None:
-    released = gate_in(tmp_path, dp_settings()).release(Thanks(0), "bee")
-    with pytest.raises(PrivacyError, match="does not change"):
+    released = gate_in(tmp_path, dp_settings()).release(Ack(0), "bee")
+    with pytest.raises(PrivacyError, match="cannot be changed"):
         released.message = offer()
     blank = Released.__new__(Released)
     with pytest.raises(TypeError, match="not released"):
@@ -314,10 +331,10 @@ def test_one_ledger_for_good_composes_over_runs(tmp_path: Path) -> None:
     for number in range(2):
         made = Simulation.create(tmp_path / f"run{number}", tiny_federation(), settings, baselines=())
         if number == 0:
-            assert InProcess(made.homes, Notes()).run(made.arm("federated"))
+            assert InProcess(made.owners, EventLog()).run(made.arm("federated"))
         else:
             with pytest.raises(BudgetError, match="8 is spent"):
-                InProcess(made.homes, Notes()).run(made.arm("federated"))
+                InProcess(made.owners, EventLog()).run(made.arm("federated"))
     with Ledger.open(tmp_path / "ledgers" / "ant.sqlite") as ledger:
         assert ledger.charged(ledger.budgets[0]) <= EPSILON
 
@@ -338,7 +355,7 @@ def test_the_virtual_clock_knows_no_private_count(tmp_path: Path) -> None:
         graph = replace(member.graph, splits={**member.graph.splits, "train": member.graph.train[number:]})
         changed = replace(federation, members={**federation.members, "ant": replace(member, graph=graph)})
         made = Simulation.create(tmp_path / f"run{number}", changed, dp_settings(), baselines=(), engine="in-process")
-        InProcess(made.homes, Notes(), tapes=tmp_path / f"tapes{number}").run(made.arm("federated"))
-        order.append({n: [(peer, size) for peer, size, _ in heard_by_others(tmp_path / f"tapes{number}" / f"{n}.tape")]
+        InProcess(made.owners, EventLog(), recordings=tmp_path / f"rec{number}").run(made.arm("federated"))
+        order.append({n: [(peer, size) for peer, size, _ in sent_messages(tmp_path / f"rec{number}" / f"{n}.tape")]
                       for n in OWNERS})  # fmt: skip
     assert order[0] == order[1]

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fkge.audits import disturbed, non_interference
-from fkge.engines import ENGINES, Station, replay
+from fkge.audit.attacks.non_interference import disturbed, non_interference
+from fkge.experiment.engines import ENGINES
+from fkge.experiment.replay import replay
+from fkge.experiment.simulation import Simulation
 from fkge.federation import Federation, FederationSettings, read_federation
-from fkge.federation import home as homes
 from fkge.graph import Policy, Shareable
-from fkge.simulations import Simulation
-from tests.conftest import OWNERS, Notes, tiny_federation, tiny_settings
+from tests.conftest import OWNERS, EventLog, tiny_federation, tiny_settings
 
 DBP5L = Path(__file__).parents[3] / "shared" / "data" / "dbp5l"
 WAYS: dict[str, dict[str, Any]] = {
@@ -55,17 +55,17 @@ def leak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Policy, "shareable", careless)
 
 
-TAPED = sorted(set(ENGINES) - {"nodes"})
-"""Engines with one order of things: a node hears on its loop while a thread works, and a tape has no word for that."""
+RECORDED = sorted(set(ENGINES) - {"nodes"})
+"""Engines with one order of things: a node receives on its loop while a thread works, which no recording holds."""
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_nothing_that_leaves_depends_on_a_confidential_triple(way: str, tmp_path: Path) -> None:
     found = non_interference(keeping(), tiny_settings(**WAYS[way]), tmp_path)
-    assert found["same"], found
-    for owner in found["owners"].values():
-        assert owner["messages"] > 10
-        assert owner["secrets"]["train"] > 10
+    for owner in found.values():
+        assert owner.same, found
+        assert owner.messages > 10
+        assert owner.secrets["train"] > 10
 
 
 def test_other_secrets_are_others() -> None:
@@ -86,27 +86,26 @@ def test_other_secrets_are_others() -> None:
 def test_a_leak_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leak(monkeypatch)
     found = non_interference(keeping(), tiny_settings(), tmp_path)
-    assert not found["same"]
-    assert all(owner["first_difference"] is not None for owner in found["owners"].values())
+    assert all(owner.first_difference is not None for owner in found.values())
 
 
-@pytest.mark.parametrize("engine", TAPED)
+@pytest.mark.parametrize("engine", RECORDED)
 def test_an_owner_with_other_secrets_says_the_same_to_all_it_heard(engine: str, tmp_path: Path) -> None:
     replayed(keeping(), tiny_settings(), engine, tmp_path, OWNERS)
 
 
-@pytest.mark.parametrize("engine", TAPED)
+@pytest.mark.parametrize("engine", RECORDED)
 def test_a_leak_is_heard_on_tape(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Simulation.create(tmp_path / "run", keeping(), tiny_settings(), baselines=(), engine=engine)
-    recorded(made, engine, tmp_path / "tapes")
+    recorded(made, engine, tmp_path / "recordings")
     leak(monkeypatch)
     other = Simulation.create(tmp_path / "other", other_secrets(keeping()), tiny_settings(), baselines=())
-    assert not any(replay(home, other.arm("federated"), tmp_path / "tapes" / f"{home.name}.tape", Station).same
-                   for home in other.homes)  # fmt: skip
+    assert not any(replay(member, other.arm("federated"), tmp_path / "recordings" / f"{member.name}.tape").same
+                   for member in other.owners)  # fmt: skip
 
 
-def recorded(made: Simulation, engine: str, tapes: Path) -> None:
-    with ENGINES[engine](made.homes, Notes(), tapes=tapes) as running:
+def recorded(made: Simulation, engine: str, folder: Path) -> None:
+    with ENGINES[engine](made.owners, EventLog(), recordings=folder) as running:
         assert running.run(made.arm("federated"))
 
 
@@ -114,13 +113,13 @@ def replayed(
     federation: Federation, settings: FederationSettings, engine: str, folder: Path, owners: tuple[str, ...]
 ) -> None:
     made = Simulation.create(folder / "run", federation, settings, baselines=(), engine=engine)
-    recorded(made, engine, folder / "tapes")
+    recorded(made, engine, folder / "recordings")
     other = Simulation.create(folder / "other", other_secrets(federation), settings, baselines=())
     same = Simulation.create(folder / "same", federation, settings, baselines=())
     for name in owners:
         for world in (same, other):
-            home = homes.Home.open(world.folder / "owners" / name)
-            found = replay(home, world.arm("federated"), folder / "tapes" / f"{name}.tape", Station)
+            owner = next(owner for owner in world.owners if owner.name == name)
+            found = replay(owner, world.arm("federated"), folder / "recordings" / f"{name}.tape")
             assert found.same, (name, world.folder.name, found.difference)
             assert found.messages > 10
         shutil.rmtree(folder / "same" / "arms" / "federated" / name, ignore_errors=True)
@@ -128,7 +127,7 @@ def replayed(
 
 @pytest.mark.long
 @pytest.mark.skipif(not DBP5L.is_dir(), reason="needs the DBP-5L federation in ../shared/data")
-@pytest.mark.parametrize("engine", TAPED)
+@pytest.mark.parametrize("engine", RECORDED)
 def test_five_dbpedias(engine: str, tmp_path: Path) -> None:
     """A fifth of every owner's triples confidential."""
     settings = FederationSettings.load(
@@ -138,12 +137,12 @@ def test_five_dbpedias(engine: str, tmp_path: Path) -> None:
     federation = read_federation(DBP5L).keeping(0.2, seed=0)
     if engine == "in-process":  # everything twice, byte by byte
         found = non_interference(federation, settings, tmp_path / "worlds", exchanges=2)
-        assert found["same"], found
+        assert all(owner.same for owner in found.values()), found
         return
     made = Simulation.create(tmp_path / "run", federation, settings, baselines=(), engine=engine)
-    recorded(made, engine, tmp_path / "tapes")
+    recorded(made, engine, tmp_path / "recordings")
     other = Simulation.create(tmp_path / "other", other_secrets(federation), settings, baselines=())
-    for home in other.homes:
-        heard = replay(home, other.arm("federated"), tmp_path / "tapes" / f"{home.name}.tape", Station)
-        assert heard.same, (home.name, heard.difference)
-        assert heard.messages > 10
+    for member in other.owners:
+        found = replay(member, other.arm("federated"), tmp_path / "recordings" / f"{member.name}.tape")
+        assert found.same, (member.name, found.difference)
+        assert found.messages > 10

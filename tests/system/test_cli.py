@@ -97,7 +97,7 @@ def test_a_finished_run_is_shown_and_not_run_again(data: Path, tmp_path: Path) -
     before = {file: file.read_bytes() for file in (tmp_path / "run").iterdir()}
     again = fkge("train", "--resume", "--out", "run", "--json", cwd=tmp_path)
     assert last_json(again) == first
-    assert "run: is finished; this is what it found" in again.stderr
+    assert "run: is finished; this is its result" in again.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
 
@@ -145,7 +145,7 @@ def test_interrupted_politely_nothing_is_lost(number: signal.Signals, data: Path
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "nothing is lost. Go on with: fkge train --resume" in err
+    assert "nothing is lost. Resume with: fkge train --resume" in err
     seen = (out / "trace.jsonl").read_text()
     result = last_json(fkge("train", "--resume", "--out", out, "--json", cwd=tmp_path))
     assert result["epochs"] == 4000

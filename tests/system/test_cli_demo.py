@@ -29,7 +29,7 @@ def claims(progress):
 origin = Origin("fkge", "0", "none", "nobody")
 SMALL = Recipe("small", "Two arcs of a circle.", {"east": origin, "west": origin}, claims, lambda: {"fkge": "0"})
 data.NAMES = ("small",)
-data._RECIPES = {"small": lambda: SMALL}
+data._RECIPES = {"small": SMALL}
 
 if __name__ == "__main__":
     from fkge.cli import main
@@ -90,7 +90,7 @@ def interrupted(words: list[str], cwd: Path, ready: Callable[[], bool]) -> str:
 @pytest.mark.long
 def test_interrupted_it_goes_on_and_ends_with_the_report(program: list[str], tmp_path: Path) -> None:
     said = interrupted(program, tmp_path, lambda: len(epochs(tmp_path / "demo")) > 3)
-    assert "stopped; nothing is lost. Go on with: fkge demo small --out demo" in said
+    assert "stopped; nothing is lost. Resume with: fkge demo small --out demo" in said
     before = epochs(tmp_path / "demo")
     done = run(program, tmp_path)
     assert epochs(tmp_path / "demo")[: len(before)] == before
@@ -100,14 +100,14 @@ def test_interrupted_it_goes_on_and_ends_with_the_report(program: list[str], tmp
 
     results = (tmp_path / "demo" / "results.json").read_bytes()
     again = run(program, tmp_path)
-    assert "demo: is finished; this is what it found" in again.stderr
+    assert "demo: is finished; this is its result" in again.stderr
     assert again.stdout.splitlines()[-1] == "demo/report.html"
     assert (tmp_path / "demo" / "results.json").read_bytes() == results
 
     told: dict[str, Any] = json.loads(run([*program, "--json", "--quiet"], tmp_path).stdout)
     assert told["report"] == "demo/report.html"
     other = run([*program, "--seed", "1"], tmp_path, code=13)
-    assert "demo: holds small with seed 0; choose another --out, or --fresh to begin anew" in other.stderr
+    assert "demo: holds small with seed 0; choose another --out, or --fresh to start again" in other.stderr
     assert (tmp_path / "demo" / "results.json").read_bytes() == results
 
     def begun() -> bool:

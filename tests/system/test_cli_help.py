@@ -1,4 +1,4 @@
-"""Help, version, completion: what a person meets before anything runs."""
+"""Help, version and shell completion."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_command_ends_its_help_with_examples_that_parse(path: tuple[str, .
             assert f"fkge {' '.join(path)}" in line, "an example is of the command that shows it"
 
 
-def test_without_words_it_shows_what_there_is_by_theme() -> None:
+def test_without_arguments_help_lists_commands_by_panel() -> None:
     done = CliRunner().invoke(app, [], env={"COLUMNS": "100"})
     places = [done.output.index(f"─ {panel} ─") for panel in (LEARN, FEDERATE, SHOW, HELP)]
     assert places == sorted(places)
@@ -113,13 +113,13 @@ def test_a_shell_completes(line: str, offered: list[str], tmp_path: Path) -> Non
 def test_an_exit_code_has_a_page() -> None:
     done = CliRunner().invoke(app, ["errors", "13"], env={"COLUMNS": "100"})
     assert done.stdout.startswith("13: a folder is not what the command needs")
-    assert "Ways out" in done.stdout
+    assert "What to do" in done.stdout
     everything = CliRunner().invoke(app, ["errors"], env={"COLUMNS": "100"})
     assert "the disk is full" in everything.stdout
     assert "stopped on request" in everything.stdout
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "fkge", "errors"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

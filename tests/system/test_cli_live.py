@@ -93,6 +93,7 @@ def test_a_table_of_owners_grows_and_gives_way_to_the_result(project: Path) -> N
     assert "project: facts that nobody else holds" in seen
 
 
+@pytest.mark.long
 def test_ctrl_c_under_the_live_view_loses_nothing(project: Path) -> None:
     whole = Terminal([*RUN[:-1], "whole", "--engine", "in-process", "--json"], project)
     code, seen = whole.end()
@@ -102,8 +103,8 @@ def test_ctrl_c_under_the_live_view_loses_nothing(project: Path) -> None:
     os.killpg(terminal.process.pid, signal.SIGINT)  # as a terminal does: to everybody there
     code, seen = terminal.end()
     assert code == 130, seen
-    assert "stopping at the next safe place" in seen
-    assert "stopped; nothing is lost. Go on with: fkge simulate --resume run" in seen
+    assert "stopping at the next safe point" in seen
+    assert "stopped; nothing is lost. Resume with: fkge simulate --resume run" in seen
     assert "Traceback" not in seen
     code, seen = Terminal(["simulate", "--resume", "run"], project).end()
     assert code == 0, seen

@@ -1,4 +1,4 @@
-"""What a new user may get wrong: each mistake is one sentence with a way out and a number, and nothing is lost."""
+"""Mistakes of new users: each is one message with advice and an exit code, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import tiny_federation, tiny_settings
 
-from fkge.cli import exits, main
+from fkge.cli import exit_codes as exits
+from fkge.cli import main
+from fkge.experiment.simulation import Simulation
+from fkge.experiment.training_run import Run
 from fkge.graph import Graph
-from fkge.runs import Run
 from fkge.settings import TrainSettings
-from fkge.simulations import Simulation
+from tests.conftest import tiny_federation, tiny_settings
 
 FILES = {
     "empty.toml": "", "odd.toml": "x = [", "flat.toml": "train = 3", "typo.toml": "exchange = 3\n",
@@ -80,7 +81,7 @@ MISTAKES = [
     ("simulate pair.toml --confidential 7 --out x", 2, "'--confidential'"),
     ("export run", 2, "Missing option '--to'"),
     ("dashboard sim --port 99999", 2, "'--port'"),
-    ("dashboard sim --token a --no-token", 2, "leave one out"),
+    ("dashboard sim --token a --no-token", 2, "give one of them"),
     ("errors 99", 2, "`fkge errors` lists them"),
     ("data lst", 2, "Did you mean 'list'"),
     # graphs
@@ -129,7 +130,7 @@ MISTAKES = [
     ("track run --to mlfow --where x", 12, "did you mean mlflow"),
     # folders
     ("train ant.tsv --out ant.tsv", 13, "Choose another --out"),
-    ("train ant.tsv --out run", 13, "Go on with it: fkge train --resume --out run"),
+    ("train ant.tsv --out run", 13, "Resume it: fkge train --resume --out run"),
     ("train ant.tsv --out sim", 13, "Choose another --out"),
     ("train --resume --out sim", 13, "fkge simulate --resume sim"),
     ("train --resume --out folder", 13, "is no run folder"),
@@ -140,7 +141,7 @@ MISTAKES = [
     ("predict sim/owners/ant --head a --relation b", 13, "its model is in sim/arms/federated/ant"),
     ("neighbors sim/arms/federated/nat place03", 13, "OWNER one of ant, bee, cat"),
     ("evaluate sim/arms/federated", 13, "OWNER one of ant, bee, cat"),
-    ("simulate pair.toml --out sim", 13, "Go on with it: fkge simulate --resume sim"),
+    ("simulate pair.toml --out sim", 13, "Continue it: fkge simulate --resume sim"),
     ("simulate --resume run", 13, "fkge train --resume --out run"),
     ("simulate --resume nowhere", 13, "nowhere: holds no simulation"),
     ("audit run", 13, "run: is a run of `fkge train`, not a simulation"),
@@ -150,13 +151,13 @@ MISTAKES = [
     ("report folder", 13, "folder: holds no run"),
     ("dashboard run", 13, "run: is a run of `fkge train`, not a simulation"),
     ("dashboard nowhere", 13, "there is no such folder"),
-    ("simulate --resume damaged", 13, "damaged/simulation.json: is damaged. Put it back"),
+    ("simulate --resume damaged", 13, "damaged/simulation.json: is damaged. Restore it"),
     ("audit damaged", 13, "damaged/simulation.json: is damaged"),
     ("export damaged --to numpy --out x --owner ant", 13, "damaged/simulation.json: is damaged"),
-    ("export sim --to numpy --out x", 13, "whose vectors? It has ant, bee, cat"),
+    ("export sim --to numpy --out x", 13, "name one of its owners: ant, bee, cat"),
     ("export run --to numpy --out x --owner ant", 13, "has no owners"),
     ("ledger show sim", 13, "RUN/arms/ARM/OWNER/ledger.sqlite"),
-    ("new run", 13, "is there already"),
+    ("new run", 13, "exists already"),
     ("demo --out sim", 13, "holds circle with seed 0; choose another --out, or --fresh"),
     ("demo --fresh --out sim", 13, "sim: holds a simulation of circle, which is no demo; choose another --out"),
     # names
@@ -192,7 +193,7 @@ def test_a_mistake_is_one_sentence_and_a_number(
     assert said.err.count("error: ") == 1
     assert said.out == ""
     assert "did you mean" in last or f"(exit {code}; fkge " in last
-    assert code in exits.PAGES
+    assert code in exits.pages()
     assert sorted(here.rglob("*")) == before
 
 
@@ -242,7 +243,7 @@ def test_no_room_for_a_file_and_then_there_is(here: Path, tmp_path: Path) -> Non
     full = fkge("train", here / "ant.tsv", "--out", tmp_path / "full", *TRAIN, cwd=here, small_files=True)
     assert full.returncode == exits.DISK
     assert full.stderr.startswith("error: ")
-    assert "the disk is full; what was finished is whole" in full.stderr
+    assert "the disk is full; finished files are intact" in full.stderr
     assert len(full.stderr.strip().splitlines()) == 1
     assert fkge("train", "--resume", "--out", tmp_path / "full", "--quiet", cwd=here).returncode == 0
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "full")]

@@ -14,8 +14,9 @@ import pytest
 
 pytest.importorskip("cryptography", reason="needs cryptography: pip install 'fkge[node]'")
 
-from fkge.cli import exits, main
-from fkge.node.identity import Identity
+from fkge.cli import exit_codes as exits
+from fkge.cli import main
+from fkge.pki.site import Identity
 
 PLAN = """\
 name = "trial"
@@ -67,9 +68,9 @@ def joined(fkge: Shell, name: str) -> Path:
     return Path(name)
 
 
-def test_provisioning_says_that_the_keys_were_seen(fkge: Shell) -> None:
+def test_provisioning_warns_that_the_folder_holds_private_keys(fkge: Shell) -> None:
     said = fkge("provision", "consortium.toml", "--out", "out")
-    assert "You have had 2 private keys in hand" in said
+    assert "This folder holds 2 private keys" in said
     assert "fkge cert request" in said
     for name in ("clinic", "genes"):
         assert Identity.load(Path("out/kits") / name).name == name
@@ -77,16 +78,19 @@ def test_provisioning_says_that_the_keys_were_seen(fkge: Shell) -> None:
     for name in ("clinic", "genes"):
         Path("out/kits", name).rename(name)  # it is its owner's now
     after = fkge("provision", "consortium.toml", "--out", "out")
-    assert "clinic has its key elsewhere" in after
-    assert "which it renews itself: send it out/authority/kits/clinic.kit.json" in after
-    assert "in hand" not in after
+    assert "clinic: its key is not here" in after
+    assert "its owner renews it. Send it out/authority/kits/clinic.kit.json" in after
+    assert "private keys" not in after
     fkge("cert", "install", "out/authority/kits/clinic.kit.json", "--into", "clinic")
     Path("consortium.toml").write_text(PLAN.partition("[members.genes]")[0])
     again = fkge("provision", "consortium.toml", "--out", "out")
-    assert "genes is named no more, and has a certificate still: fkge cert revoke genes" in again
+    assert (
+        "genes: is no longer in consortium.toml but still has a certificate. To revoke it: fkge cert revoke genes"
+        in again
+    )
 
 
-def test_keys_that_never_leave(fkge: Shell) -> None:
+def test_request_approve_install_renew_and_revoke(fkge: Shell) -> None:
     fkge("cert", "authority", "--name", "trial", "--out", "authority")
     clinic, genes = joined(fkge, "clinic"), joined(fkge, "genes")
     told = fkge.json("cert", "show", str(genes))
@@ -119,13 +123,13 @@ def test_an_authority_can_know_the_members_beforehand(fkge: Shell) -> None:
     fkge("cert", "install", "authority/kits/clinic.kit.json", "--into", "clinic", "--yes")
     assert 'address = "genes.example:7443"' in Path("clinic/peers.toml").read_text()
     Path("consortium.toml").write_text(PLAN.replace("genes.example", "genes.other"))
-    assert "Kits were made anew" in fkge("cert", "authority", "--members", "consortium.toml", "--out", "authority")
+    assert "All kits were rewritten" in fkge("cert", "authority", "--members", "consortium.toml", "--out", "authority")
     fkge("cert", "install", "authority/kits/clinic.kit.json", "--into", "clinic")
     assert 'address = "genes.example:7443"' in Path("clinic/peers.toml").read_text()
     assert 'address = "genes.other:7443"' in Path("clinic/peers.toml.new").read_text()
 
 
-def test_what_was_not_compared_is_not_taken(fkge: Shell) -> None:
+def test_refuses_what_was_not_compared(fkge: Shell) -> None:
     fkge("cert", "authority", "--name", "trial", "--out", "authority")
     asked = fkge.json("cert", "request", "--name", "clinic", "--consortium", "trial", "--out", "clinic")
     approve = ("cert", "approve", "clinic/request.csr", "--authority", "authority")
@@ -134,7 +138,7 @@ def test_what_was_not_compared_is_not_taken(fkge: Shell) -> None:
     assert asked["spoken"] in fkge.error
     wrong = ("0000-" * 8)[:-1]
     fkge(*approve, "--fingerprint", wrong, code=exits.IDENTITY)
-    assert "exchanged it on its way" in fkge.error
+    assert "replaced it in transit" in fkge.error
     assert fkge.json("cert", "show", "authority")["certificates"] == []
     fkge(*approve, "--fingerprint", asked["fingerprint"])
     install = ("cert", "install", "authority/kits/clinic.kit.json", "--into", "clinic")
@@ -161,7 +165,7 @@ def at_a_terminal(answer: bytes, *words: str) -> tuple[int, str]:
         os.close(theirs)
 
 
-def test_a_person_is_asked(fkge: Shell) -> None:
+def test_asks_a_person_at_a_terminal(fkge: Shell) -> None:
     fkge("cert", "authority", "--name", "trial", "--out", "authority")
     asked = fkge.json("cert", "request", "--name", "clinic", "--consortium", "trial", "--out", "clinic")
     approve = ("cert", "approve", "clinic/request.csr", "--authority", "authority")
@@ -176,7 +180,7 @@ def test_a_person_is_asked(fkge: Shell) -> None:
 MISTAKES = [
     ("cert authority --out x", exits.USAGE, "which consortium?"),
     ("cert authority --name other --members consortium.toml --out x", exits.USAGE, "leave --name out"),
-    ("cert authority --name trial --out authority", exits.RUN, "is there already"),
+    ("cert authority --name trial --out authority", exits.RUN, "exists already"),
     ("cert request --name Clinic --consortium trial --out x", exits.IDENTITY, "clinic would do"),
     ("cert request --name clinic --consortium trial --out clinic", exits.RUN, "fkge cert renew"),
     ("cert approve nowhere.csr --authority authority --yes", exits.IDENTITY, "nowhere.csr: does not exist"),
@@ -200,7 +204,7 @@ MISTAKES = [
 ]
 
 
-def test_a_mistake_is_one_sentence_with_a_way_out_and_changes_nothing(fkge: Shell) -> None:
+def test_reports_a_mistake_in_one_sentence_and_changes_nothing(fkge: Shell) -> None:
     fkge("cert", "authority", "--name", "trial", "--out", "authority")
     fkge("cert", "authority", "--name", "elsewhere", "--out", "elsewhere")
     joined(fkge, "clinic")

@@ -155,7 +155,7 @@ def check_settings(command: str, given: dict[str, Any]) -> None:
     """Refuse recipes and settings that do not exist."""
     if "set_" not in given:
         return
-    kind = TrainSettings if command == "train" else FederationSettings
+    kind = TrainSettings if command in ("train", "tune") else FederationSettings
     config = given["config"]
     file = config if config is not None and str(config) in recipes.names() else None
     assert file is not None or config is None or config.suffix == ".toml" or str(config).isupper(), config
@@ -246,10 +246,10 @@ def test_keys_of_files_are_all_told() -> None:
 
 
 def test_every_event_of_a_trace_is_told() -> None:
-    from fkge.history import _EVENTS
+    from fkge.experiment.trace_events import EVENTS
 
     told = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
-    assert not [event for event in _EVENTS if f"`{event}`" not in told]
+    assert not [event for event in EVENTS if f"`{event}`" not in told]
 
 
 def test_every_message_is_told() -> None:

@@ -21,20 +21,20 @@ import torch
 pytest.importorskip("grpc", reason="needs the extra node")
 
 from cryptography.hazmat.primitives.serialization import Encoding
-from tests.conftest import tiny_federation, tiny_settings
-from tests.consortium import CONSORTIUM, Consortium
-from tests.hostile import Villain, part, refusals, resident
 
 from fkge.align.psi import Message as Psi
 from fkge.align.psi import PsiClient, PsiSettings
-from fkge.federation.exchange import Offer, Structure
-from fkge.federation.protocol import Accept, Request, Signal
+from fkge.federation.exchange import Structure, Update
+from fkge.federation.messages import Accept, Request, Signal
+from fkge.files import write_atomically
 from fkge.node import frames_pb2 as pb
-from fkge.node import site
-from fkge.node.authority import Authority
 from fkge.node.frames import FEDERATION, FRAME_LIMIT, MEETING, PART, decode_meeting
-from fkge.node.requests import read_request
-from fkge.trace import write_atomically
+from fkge.pki import site
+from fkge.pki.authority import Authority
+from fkge.pki.certificates import read_request
+from tests.conftest import tiny_federation, tiny_settings
+from tests.consortium import CONSORTIUM, Consortium
+from tests.hostile import Villain, part, refusals, resident
 
 HOSTILE = ("eve", "fay", "gus", "hal", "ivy", "joe")
 """Peers may call so often only; so there are several."""
@@ -178,7 +178,7 @@ def test_tls_is_1_3_and_asks_for_a_certificate_that_holds_now(scene: Scene, tmp_
 
 
 def test_a_member_that_the_owner_does_not_deal_with(scene: Scene) -> None:
-    refused(scene, "joe", lambda v: v.call(), "stranger", "joe is nobody")
+    refused(scene, "joe", lambda v: v.call(), "stranger", "joe is not in this node")
 
 
 # -- greetings -------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ GREETINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a clock that is off": ({"clock": 1}, "clock", "s apart"),
     "a clock of the last day": ({"clock": 2**64 - 1}, "clock", "s apart"),
     "a nonce cut short": ({"nonce": b"x"}, "malformed", "not whole"),
-    "too much": ({"capabilities": ["x"] * 65}, "malformed", "more about itself"),
+    "too much": ({"capabilities": ["x"] * 65}, "malformed", "too many versions"),
     "less than it needs": ({"capabilities": []}, "terms", "cannot do"),
 }
 
@@ -288,13 +288,13 @@ def test_frames_that_break_the_rules(scene: Scene, case: str) -> None:
 # -- exchanges -------------------------------------------------------------------------------------
 
 
-def _offer(v: Villain, number: float | None = None, dtype: torch.dtype = torch.float32, **changes: Any) -> Offer:
+def _offer(v: Villain, number: float | None = None, dtype: torch.dtype = torch.float32, **changes: Any) -> Update:
     assert v.common is not None
     rows = torch.zeros(len(v.common.entities), 8, dtype=dtype)
     relations = torch.zeros(len(v.common.relations), 8, dtype=dtype)
     if number is not None:
         rows[0, 0] = number
-    return Offer(**({"step": 0, "frame": "f", "entity": rows, "relation": relations} | changes))
+    return Update(**({"step": 0, "frame": "f", "entity": rows, "relation": relations} | changes))
 
 
 OFFERS: dict[str, Callable[[Villain], Any]] = {
@@ -480,7 +480,7 @@ def test_confirmations_without_end(scene: Scene) -> None:
         await v.greet(pact=bytes(16))
         v.pour(pb.Frame(heard=pb.Heard(step=0)) for _ in range(100_000))
 
-    refused(scene, "ivy", speak, "too_many", "confirmations")
+    refused(scene, "ivy", speak, "too_many", "acknowledgements")
 
 
 def test_a_flood_of_greetings(scene: Scene) -> None:
@@ -493,7 +493,7 @@ def test_a_flood_of_greetings(scene: Scene) -> None:
                 v.bye = frame.bye
                 return
 
-    refused(scene, "ivy", flood, "too_many", "calls too often")
+    refused(scene, "ivy", flood, "too_many", "connects too often")
 
 
 def test_a_greeting_that_never_comes(scene: Scene) -> None:

@@ -14,24 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, arc, random_graph, tiny_federation, tiny_settings
-from tests.consortium import Consortium, write_graph
 
-from fkge.cli import exits
+from fkge.cli import exit_codes as exits
 from fkge.embed import load_model
-from fkge.engines import InProcess
-from fkge.federation.gate import budgets
-from fkge.node.auditlog import entries, verify
-from fkge.node.preflight import Found, preflight
+from fkge.experiment.engines import InProcess
+from fkge.experiment.simulation import Simulation
+from fkge.federation.egress import budgets
+from fkge.node.ops.audit_log import entries, verify
+from fkge.node.ops.preflight import Finding, preflight
 from fkge.node.settings import NodeConfig
 from fkge.privacy import Ledger
-from fkge.simulations import Simulation
+from tests.conftest import COMPLEX, OWNERS, arc, random_graph, tiny_federation, tiny_settings
+from tests.consortium import Consortium, write_graph
 
 
 @pytest.mark.parametrize(
     "how",
     [
         pytest.param({}, id="frame"),
+        pytest.param({"train": COMPLEX, "exchanges": 4}, id="reciprocal", marks=pytest.mark.long),
         pytest.param(
             {"translate": "ppat+refine", "exchanges": 2, "ppat": {"lam": 0.0}}, id="game", marks=pytest.mark.long
         ),
@@ -41,7 +42,7 @@ def test_nodes_that_follow_a_simulations_score_end_in_its_bits(how: dict[str, An
     settings, graphs = tiny_settings(**how), tiny_federation().graphs
     with Consortium(tmp_path, graphs, settings, node={"rehearsal": True}) as nodes:
         made = Simulation.create(tmp_path / "run", nodes.federation(), settings, engine="in-process", baselines=())
-        with InProcess(made.homes, lambda *_, **__: None, tapes=tmp_path / "tapes") as engine:
+        with InProcess(made.owners, lambda *_, **__: None, recordings=tmp_path / "tapes") as engine:
             assert engine.run(made.arm("federated")) is True
         for name in nodes.names:
             nodes.start(name, "--score", str(tmp_path / "tapes" / f"{name}.tape"))
@@ -86,9 +87,9 @@ def test_everything_that_left_is_written_down_and_nothing_else(running: Consorti
         assert verify(running.state(name) / "audit").entries == running.status(name)["audit"]["entries"]
         left = [entry for entry in entries(running.state(name) / "audit") if entry["event"] == "left"]
         kinds = {entry["what"]: entry["protection"] for entry in left}
-        assert kinds["Offer"] == "none: rows of the shared track"
+        assert kinds["Update"] == "none: rows of the shared track"
         assert kinds["Intersect"] == "private set intersection"
-        assert kinds["Request"] == kinds["Thanks"] == "public"
+        assert kinds["Request"] == kinds["Ack"] == "public"
         result = json.loads(running.result(name).read_text())
         for peer, nbytes in result["sent"].items():
             told = sum(
@@ -151,6 +152,7 @@ def test_an_alignment_holds_for_as_long_as_what_it_rests_on(running: Consortium)
     (running.site("ant") / "peers.toml").write_text(text)
 
 
+@pytest.mark.long
 def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp_path: Path) -> None:
     graphs, settings = {"ant": arc("ant", 0), "bee": random_graph()}, tiny_settings(period=3600.0)
     with Consortium(tmp_path, graphs, settings) as nodes:
@@ -170,6 +172,7 @@ def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp
         nodes.wait_for(lambda: '"peer joined"' in log("ant"))
 
 
+@pytest.mark.long
 def test_founders_begin_without_one_that_does_not_come_and_it_joins_them(tmp_path: Path) -> None:
     with Consortium(tmp_path, tiny_federation().graphs, tiny_settings(), node={"wait": 1.0}) as nodes:
         for name in ("ant", "bee"):
@@ -201,7 +204,7 @@ def test_founders_do_not_wait_for_one_that_is_taken_off_the_list(tmp_path: Path)
 # -- before it starts --------------------------------------------------------------------------------
 
 
-def looked(path: Path) -> dict[str, Found]:
+def looked(path: Path) -> dict[str, Finding]:
     return {found.what: found for found in preflight(path)}
 
 

@@ -1,4 +1,4 @@
-"""Moments in a node's life that a test from outside would rarely hit: nodes within this process, with real streams."""
+"""Race conditions that a test from outside would rarely hit: nodes within this process, with real streams."""
 
 from __future__ import annotations
 
@@ -11,40 +11,56 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fkge.errors import NodeError
+from fkge.federation import PeerProfile
+from fkge.federation.egress import Step, budgets
+from fkge.node.driver import OwnerOpener
+from fkge.node.ops.audit_log import AuditLog, entries
+from fkge.node.service import Node, open_node
+from fkge.node.settings import NodeConfig
+from fkge.node.state import NodeState
+from fkge.privacy import Ledger, noise_for
 from tests.conftest import arc, tiny_federation, tiny_settings
 from tests.consortium import Consortium, write_graph
 from tests.network.lives import dp_settings
 
-from fkge.errors import NodeError
-from fkge.federation.gate import Step, budgets
-from fkge.node.auditlog import entries
-from fkge.node.node import Node
-from fkge.node.runner import Runner
-from fkge.node.settings import NodeConfig
-from fkge.privacy import Ledger, noise_for
-
 OWNERS = ("ant", "bee", "cat")
 
 
-def node(of: Consortium, name: str, **options: Any) -> Node:
-    return Node(NodeConfig.load(of.config(name)), **options)
+class Run:
+    """A node to run in this process; `node` is there while it runs, and afterwards."""
+
+    def __init__(self, of: Consortium, name: str, anew: bool = False) -> None:
+        self._config, self._anew = NodeConfig.load(of.config(name)), anew
+        self.node: Node | None = None
+
+    async def run(self) -> None:
+        with open_node(self._config, anew=self._anew) as self.node:
+            await self.node.run()
+
+    @property
+    def done(self) -> bool:
+        return self.node is not None and self.node.life_cycle.state is NodeState.DONE
+
+    @property
+    def epoch(self) -> int:
+        owner = None if self.node is None else self.node.membership.owner
+        return 0 if owner is None else owner.trainer.epoch
 
 
-def is_done(one: Node) -> bool:
-    return one._state == "done"
-
-
-def live(*nodes: Node, until: Callable[[], bool]) -> list[BaseException | None]:
-    """Let nodes live until something is so, and stop them; how each ended."""
+def run(*runs: Run, until: Callable[[], bool]) -> list[BaseException | None]:
+    """Run nodes until something is so, and stop them; how each ended."""
 
     async def all_of_them() -> list[BaseException | None]:
-        lives = [asyncio.create_task(one.run()) for one in nodes]
+        running = [asyncio.create_task(one.run()) for one in runs]
         async with asyncio.timeout(120):
-            while not until() and not any(life.done() for life in lives):
+            while not until() and not any(task.done() for task in running):
                 await asyncio.sleep(0.02)
-        for one in nodes:
-            one.stop()
-        return await asyncio.gather(*lives, return_exceptions=True)
+        for one in runs:
+            if one.node is not None:
+                one.node.stop()
+        return await asyncio.gather(*running, return_exceptions=True)
 
     return asyncio.run(all_of_them())
 
@@ -62,8 +78,8 @@ def test_one_whose_budget_is_spent_before_its_first_training_ends_where_it_is(tm
     with Ledger.open(folder / "ant.sqlite", graph="ant", budgets=budgets(config.federation)) as ledger:
         ledger.pay("in an earlier time", Step(noise, rate).release(steps), peer=None)
     for _ in range(2):  # and again when it is started again
-        one = node(nodes, "ant")
-        assert live(one, until=partial(is_done, one)) == [None]
+        one = Run(nodes, "ant")
+        assert run(one, until=partial(getattr, one, "done")) == [None]
         assert json.loads(nodes.result("ant").read_text())["epochs"] == 0
     assert [e["event"] for e in entries(nodes.state("ant") / "audit")].count("budget") == 2
 
@@ -72,14 +88,16 @@ def test_what_goes_wrong_while_it_waits_ends_the_node(tmp_path: Path, monkeypatc
     """A timer of its own is no reason for a node to stand still with a full disk."""
     nodes = Consortium(tmp_path, tiny_federation(OWNERS).graphs, tiny_settings())
     nodes.write("ant", wait=0.2)
-    ant, bee = node(nodes, "ant"), node(nodes, "bee")
+    real = AuditLog.note
 
-    def full(peer: str) -> None:
-        raise NodeError("audit log: no space left on device")
+    def full(log: AuditLog, event: str, **fields: Any) -> None:
+        if event == "founder missing":
+            raise NodeError("audit log: no space left on device")
+        real(log, event, **fields)
 
-    monkeypatch.setattr(ant, "left_behind", full)
+    monkeypatch.setattr(AuditLog, "note", full)
     end = time.monotonic() + 60
-    ended = live(ant, bee, until=lambda: time.monotonic() > end)
+    ended = run(Run(nodes, "ant"), Run(nodes, "bee"), until=lambda: time.monotonic() > end)
     assert (str(ended[0]), ended[1]) == ("audit log: no space left on device", None)
 
 
@@ -87,26 +105,28 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = Consortium(tmp_path, tiny_federation(OWNERS[:2]).graphs, tiny_settings(exchanges=300))
-    ant, bee = node(nodes, "ant"), node(nodes, "bee")
+    ant, bee = Run(nodes, "ant"), Run(nodes, "bee")
 
-    def under_way() -> bool:
-        return all(one._company.owner is not None and one._company.owner.trainer.epoch > 4 for one in (ant, bee))
+    def known() -> PeerProfile | None:
+        store = None if ant.node is None else ant.node.store
+        return None if store is None else store.peers["bee"]
 
-    assert live(ant, bee, until=under_way) == [None, None]
-    before = ant._home.peers["bee"]
+    assert run(ant, bee, until=lambda: ant.epoch > 4 and bee.epoch > 4) == [None, None]
+    before = known()
     write_graph(arc("bee", 10), nodes.site("bee") / "graph")
-    ant, bee = node(nodes, "ant"), node(nodes, "bee", anew=True)
-    real = Runner._make_owner
+    ant, bee = Run(nodes, "ant"), Run(nodes, "bee", anew=True)
+    real = OwnerOpener.open
 
-    def slow(runner: Runner) -> Any:
-        made = real(runner)
+    def slow(opener: OwnerOpener) -> Any:
+        made = real(opener)
         end = time.monotonic() + 60
-        while runner.home.name == "ant" and ant._home.peers["bee"] == before and time.monotonic() < end:
+        while made.owner.name == "ant" and known() == before and time.monotonic() < end:
             time.sleep(0.02)  # a large graph, and a checkpoint to read
         return made
 
-    monkeypatch.setattr(Runner, "_make_owner", slow)
-    assert live(ant, bee, until=lambda: "bee" in ant._company.joined) == [None, None]
-    assert ant._home.peers["bee"] != before
-    assert ant._company.owner is not None
-    assert ant._company.owner.peers["bee"] == ant._home.peers["bee"]
+    monkeypatch.setattr(OwnerOpener, "open", slow)
+    assert run(ant, bee, until=lambda: ant.node is not None and "bee" in ant.node.membership.joined) == [None, None]
+    assert known() != before
+    assert ant.node is not None
+    assert ant.node.membership.owner is not None
+    assert ant.node.membership.owner.peers["bee"] == known()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import OWNERS, kept, tiny_federation
 
 from fkge.cli import main
+from fkge.experiment.simulation import Simulation
 from fkge.graph import Graph
-from fkge.simulations import Simulation
+from tests.conftest import OWNERS, kept, tiny_federation
 
 SMALL = {
     "initial_epochs": 4, "exchanges": 4, "epochs": 2, "test_every": 2, "train.dim": 8, "train.batch": 32,
@@ -82,7 +82,7 @@ def test_one_object_or_tables(here: Path) -> None:
             assert set(got["valid"]) == METRICS
             assert set(got["test"]) == {"strict", "held"}
             assert set(got["test"]["strict"]) == METRICS | {"triples"}
-            assert set(got["seconds"]) == {"train", "translate", "test"}
+            assert set(got["seconds"]) == {"train", "translate", "test", "lone"}
             assert got["epochs"] == result["epochs"]
             ledger = {"best_score", "best_epoch", "tests", "rounds", "accepted", "backtracked", "handshakes", "sent"}
             assert ledger <= set(got)
@@ -96,7 +96,7 @@ def test_one_object_or_tables(here: Path) -> None:
     assert "gain over control, 95%" in tables.stdout
     assert all(word in tables.stdout for word in (*OWNERS, *arms, "mean"))
     said = simulate("circle.toml", "--out", "run", cwd=here, code=13).stderr
-    assert "run: is there already. Go on with it: fkge simulate --resume run" in said
+    assert "run: exists already. Continue it: fkge simulate --resume run" in said
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_killed_and_interrupted_it_can_always_go_on(here: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"stopped; nothing is lost. Go on with: fkge simulate --resume {out}" in err
+    assert f"stopped; nothing is lost. Resume with: fkge simulate --resume {out}" in err
     assert "Traceback" not in err
     resumed = [w for w in works(out)[seen:] if (w["arm"], w["owner"]) in before]
     assert resumed
@@ -215,21 +215,21 @@ def test_interrupted_within_a_long_first_training(
     """Ctrl-C is heard between two epochs, not between two works; what was trained is kept."""
     heard = []
 
-    def note(drawn: Any, event: str, **fields: Any) -> None:
+    def emit(events: Any, event: str, **fields: Any) -> None:
         if event == "progress" and not heard and fields["epoch"] > 0:
             heard.append(fields["epoch"])
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.chdir(here)
-    monkeypatch.setattr("fkge.simulations._Drawn.note", note)
+    monkeypatch.setattr("fkge.experiment.simulation._Events.emit", emit)
     options = words(initial_epochs=1_000_000, exchanges=0)
     said = ["pair.toml", "--out", "long", "--start", "alone", "--baselines", "", *options]
     monkeypatch.setattr(sys, "argv", ["fkge", "simulate", *said])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
-    assert "stopped; nothing is lost. Go on with: fkge simulate --resume long" in capsys.readouterr().err
-    epochs = [kept(home, "independent")["trainer"]["epoch"] for home in Simulation.open(here / "long").homes]
+    assert "stopped; nothing is lost. Resume with: fkge simulate --resume long" in capsys.readouterr().err
+    epochs = [kept(owner, "independent")["trainer"]["epoch"] for owner in Simulation.open(here / "long").owners]
     assert max(epochs) >= heard[0]
     assert max(epochs) < 1_000_000
 
@@ -244,6 +244,7 @@ def fkge(*said: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_private_federation_its_ledger_and_its_audit(here: Path) -> None:
     out = here / "private"
     done = simulate("pair.toml", "--out", out, "--privacy", "dp", "--epsilon", 4, "--confidential", 0.2, "--json",

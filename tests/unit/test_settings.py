@@ -138,31 +138,3 @@ def test_sections_that_are_written_read_back(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="frozen"):
         s.train.dim = 3
-
-
-def test_what_concerns_the_protocol() -> None:
-    s = FederationSettings.load(None, ["gather=false", "window=2", "train_alone=true", "period=9", "answer=5"])
-    manners = s.manners(("x",))
-    assert (manners.gather, manners.window, manners.train_alone) == (False, 2.0, True)
-    assert (manners.period, manners.answer) == (9.0, 5.0)
-    assert manners.refuses == manners.avoids == {"x"}
-    assert s.total_epochs == s.initial_epochs + s.exchanges * s.epochs
-
-
-@pytest.mark.parametrize("text", ["train.epochs=7", "train.validate_every=0", "train.patience=1"])
-def test_a_federation_has_one_clock(text: str, tmp_path: Path) -> None:
-    key = text.partition("=")[0]
-    words = rf"^settings: {key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs"
-    with pytest.raises(SettingsError, match=words):
-        FederationSettings.load(None, [text])
-    file = tmp_path / "f.toml"
-    section, _, line = text.partition(".")
-    file.write_text(f"[{section}]\n{line}\n")
-    with pytest.raises(SettingsError, match=rf"f\.toml: {key} is for `fkge train`"):
-        FederationSettings.load(file)
-
-
-@pytest.mark.parametrize("text", ["answer=0", "period=0", "window=-1"])
-def test_times_that_cannot_pass(text: str) -> None:
-    with pytest.raises(SettingsError, match=f"settings: {text.partition('=')[0]}: Input should be greater than"):
-        FederationSettings.load(None, [text])

@@ -1,4 +1,4 @@
-"""Who shares what, and how two vector spaces are brought together locally."""
+"""Alignment: which rows two owners share, and how one vector space is mapped onto another."""
 
 from fkge.align.clusters import clusters as clusters
 from fkge.align.keys import NORMALISATION as NORMALISATION
@@ -8,7 +8,6 @@ from fkge.align.keys import normalise as normalise
 from fkge.align.keys import owner_keys as owner_keys
 from fkge.align.keys import private_common as private_common
 from fkge.align.links import Common as Common
-from fkge.align.links import Dropped as Dropped
 from fkge.align.links import Kind as Kind
 from fkge.align.links import Pairs as Pairs
 from fkge.align.links import find_common as find_common
@@ -24,7 +23,7 @@ from fkge.align.psi import OverlapError as OverlapError
 from fkge.align.psi import PsiClient as PsiClient
 from fkge.align.psi import PsiHost as PsiHost
 from fkge.align.psi import PsiSettings as PsiSettings
+from fkge.align.rate_limit import RateLimiter as RateLimiter
 from fkge.align.tokens import Tokens as Tokens
+from fkge.align.tokens import agree_on_tokens as agree_on_tokens
 from fkge.align.tokens import initial_vectors as initial_vectors
-from fkge.align.tokens import settle as settle
-from fkge.align.turnstile import Turnstile as Turnstile

@@ -2,10 +2,10 @@
 
 An owner's keys with one partner are texts that the partner would write alike: a link of a file that both hold, as its
 two labels, or a label of its own. The owners intersect their keys (`fkge.align.psi`); of each common key both know
-the two labels, so they settle rival links by the same rule as `find_common`, each by itself.
+the two labels, so each resolves rival links by itself, by the same rule as `find_common`.
 
-Keys are made of the graph that is handed in: give it the triples that may leave a trace, and an entity of confidential
-triples alone never has a key.
+Keys are made of the graph that is passed in: leave the confidential triples out of it, and an entity that occurs in
+these alone never has a key.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Literal
 
 import numpy as np
 
-from fkge.align.links import KINDS, Common, Dropped, Ids, Kind, Link, one_to_one
+from fkge.align.links import KINDS, Common, Ids, Kind, Link, one_to_one
 from fkge.align.psi import Normalisation, PsiClient, PsiHost, PsiSettings
 from fkge.errors import SettingsError
 from fkge.graph.graph import Graph, Vocabulary
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress
 
 NORMALISATION: Normalisation = "nfkc-1"
 
 
 def normalise(label: str, normalisation: Normalisation = NORMALISATION) -> str:
-    """A label as it is compared: Unicode's NFKC form, white space stripped and collapsed to single spaces.
+    """Return a label as it is compared: Unicode's NFKC form, white space stripped and collapsed to single spaces.
 
-    Case stays, because URIs that differ in it are different; ``nfkc-fold-1`` folds it too. The name goes into the first
-    message of an intersection: a rule that changes needs a new one. Letters that one side's Python is too old to know
-    may stay apart.
+    Case stays, because URIs that differ in it are different; ``nfkc-fold-1`` folds it too. The name is in the first
+    message of an intersection, so a changed rule needs a new name. Letters that one side's Python is too old to know
+    may not match.
     """
     text = unicodedata.normalize("NFKC", label)
     if normalisation == "nfkc-fold-1":
@@ -43,13 +43,13 @@ def normalise(label: str, normalisation: Normalisation = NORMALISATION) -> str:
 
 @dataclass(frozen=True)
 class Keys:
-    """What one owner puts into the intersection with one partner.
+    """The keys that one owner puts into the intersection with one partner.
 
     Attributes:
         entities, relations: this owner's id by key; a key is two normalised labels with a tab between, that of the
-            first owner in front. Which of the two owners is the first, they agree on beforehand, as in the
-            columns of the file of links.
-        normalisation: of the labels.
+            first owner in front. Which owner is the first is agreed on beforehand, as in the columns of the file of
+            links.
+        normalisation: the rule that normalised the labels.
     """
 
     entities: Mapping[str, int] = field(default_factory=dict)
@@ -57,27 +57,24 @@ class Keys:
     normalisation: Normalisation = NORMALISATION
 
     def __or__(self, other: Keys) -> Keys:
-        """The keys of both, of one owner's graph."""
+        """Return the keys of both, which must be of one owner's graph and one normalisation (`SettingsError`)."""
         if self.normalisation != other.normalisation:
             raise SettingsError(f"keys by {self.normalisation!r} and by {other.normalisation!r} do not go together")
-        return Keys(
-            {**self.entities, **other.entities}, {**self.relations, **other.relations}, self.normalisation
-        )  # fmt: skip
+        entities, relations = {**self.entities, **other.entities}, {**self.relations, **other.relations}
+        return Keys(entities, relations, self.normalisation)
 
     def of(self, kind: Kind) -> Mapping[str, int]:
-        """The keys of one kind."""
+        """Return the keys of one kind, with this owner's ids."""
         return self.entities if kind == "entity" else self.relations
 
     def common(self, found: Mapping[Kind, Iterable[str]]) -> Common:
-        """This owner's side of the alignment, from the keys that both hold; the partner computes its own alike."""
-        ids, rivals = dict[Kind, Ids](), 0
-        for kind in KINDS:
-            own = self.of(kind)
-            links = [_ends(key) for key in found.get(kind, ())]
-            kept = one_to_one(links)
-            rivals += len(links) - len(kept)
-            ids[kind] = np.array([own["\t".join(link)] for link in kept], np.int64)
-        return Common(ids["entity"], ids["relation"], Dropped(rivals=rivals))
+        """Return this owner's side of the alignment, from the keys that both hold."""
+
+        def ids(kind: Kind) -> Ids:
+            kept = one_to_one(_ends(key) for key in found.get(kind, ()))
+            return np.array([self.of(kind)["\t".join(link)] for link in kept], np.int64)
+
+        return Common(ids("entity"), ids("relation"))
 
 
 def owner_keys(
@@ -87,9 +84,15 @@ def owner_keys(
     relation_links: Iterable[Link] = (),
     normalisation: Normalisation = NORMALISATION,
 ) -> Keys:
-    """Keys from links that both owners hold: those whose end on this `side` is in `graph`.
+    """Return keys from links that both owners hold: those whose end on this `side` is in `graph`.
 
-    Of labels of one graph that are the same once normalised, the first in the graph's order takes part for all.
+    Of labels of one graph that are the same once normalised, the first in the graph's order stands for all.
+
+    Args:
+        graph: this owner's graph.
+        side: which end of each link is this owner's.
+        entity_links, relation_links: pairs (label of the first owner, label of the second).
+        normalisation: how labels are made comparable.
     """
 
     def keys(labels: Vocabulary, links: Iterable[Link]) -> dict[str, int]:
@@ -101,7 +104,7 @@ def owner_keys(
 
 
 def label_keys(graph: Graph, normalisation: Normalisation = NORMALISATION) -> Keys:
-    """Keys from an owner's own labels, for owners that name the same things alike; the same on both sides."""
+    """Return keys from an owner's own labels, for owners that name the same things alike; the same on both sides."""
 
     def keys(labels: Vocabulary) -> dict[str, int]:
         return {f"{label}\t{label}": i for label, i in _own(labels, normalisation).items()}
@@ -110,10 +113,19 @@ def label_keys(graph: Graph, normalisation: Normalisation = NORMALISATION) -> Ke
 
 
 def private_common(a: Keys, b: Keys, settings: PsiSettings, progress: Progress = SILENT) -> tuple[Common, Common]:
-    """The two sides of an alignment, found as two owners find it, both roles in this process.
+    """Return the two sides of an alignment, found as two owners find it, with both roles in this process.
 
-    The owner with fewer keys is the client, which is the cheaper way round. A minimum overlap is asked of entities, and
-    relations are intersected only if it is met; else `OverlapError`.
+    The owner with fewer keys is the client, which costs less. A minimum overlap applies to entities, and relations are
+    intersected only if it is met.
+
+    Args:
+        a, b: the keys of the two owners.
+        settings: the limits of both.
+        progress: where the messages are reported.
+
+    Raises:
+        OverlapError: too few entity keys are common.
+        SettingsError: keys and settings differ in normalisation.
     """
     for keys in (a, b):
         if keys.normalisation != settings.normalisation:
@@ -139,7 +151,7 @@ def private_common(a: Keys, b: Keys, settings: PsiSettings, progress: Progress =
 
 
 def _own(labels: Vocabulary, normalisation: Normalisation) -> dict[str, int]:
-    """Ids by normalised label. The first of several alike; none for a label of which nothing is left."""
+    """Return ids by normalised label: the first of several alike, and none for a label of which nothing is left."""
     out: dict[str, int] = {}
     for i, label in enumerate(labels):
         if text := normalise(label, normalisation):

@@ -1,13 +1,13 @@
-"""Which rows of two owners stand for the same thing.
+"""Alignments: which rows of two owners stand for the same thing.
 
 An alignment is a pair of lists of equal length, one at each owner: position k of both is the same thing. An owner
-holds its own list only (`Common`), so it speaks of "the k-th thing we share" and never of the other's ids.
+holds its own list only (`Common`), and refers to "the k-th common thing", never to the other's ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -18,24 +18,11 @@ from fkge.embed.models import Kind as Kind
 from fkge.errors import GraphError, SettingsError
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Vocabulary
 from fkge.graph.source import opened
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 Link: TypeAlias = tuple[str, str]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """Links that did not become aligned rows, entities and relations together.
-
-    Attributes:
-        unknown: an end is a label that its graph does not have.
-        rivals: an end was taken by another link (see `one_to_one`).
-    """
-
-    unknown: int = 0
-    rivals: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +32,13 @@ class Common:
     Attributes:
         entities: (n,) int64 ids of this owner's graph, each once, in the order agreed on. Read-only.
         relations: (m,) int64, likewise.
-        dropped: what was lost on the way, where that is known.
+
+    Raises:
+        SettingsError: an id is negative or comes twice.
     """
 
     entities: Ids
     relations: Ids
-    dropped: Dropped = Dropped()
 
     def __post_init__(self) -> None:
         for field in ("entities", "relations"):
@@ -61,7 +49,7 @@ class Common:
             object.__setattr__(self, field, ids)
 
     def __len__(self) -> int:
-        """Aligned rows of both kinds."""
+        """Number of aligned rows of both kinds."""
         return len(self.entities) + len(self.relations)
 
     def __eq__(self, other: object) -> bool:
@@ -69,29 +57,27 @@ class Common:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that have an aligned row."""
-        return tuple(kind for kind in KINDS if len(self.ids(kind)))
-
     def ids(self, kind: Kind) -> Ids:
-        """The aligned rows of one kind."""
+        """Return the aligned rows of one kind, (n,) int64."""
         return self.entities if kind == "entity" else self.relations
 
     def only(self, kinds: Collection[Kind]) -> Common:
-        """This alignment without the kinds that are not named."""
-        none = np.empty(0, np.int64)
-        return replace(
-            self,
-            entities=self.entities if "entity" in kinds else none,
-            relations=self.relations if "relation" in kinds else none,
-        )
+        """Return this alignment without the kinds that are not named."""
+        entities, relations = (self.ids(kind)[: None if kind in kinds else 0] for kind in KINDS)
+        return Common(entities, relations)
 
     def sample(self, ratio: float, seed: int) -> Common:
-        """A random share of the rows of each kind, at least one where there are any, in the order they had.
+        """Return a random share of the rows of each kind, at least one where there are any, in the order they had.
 
         The positions follow from the numbers of rows and `seed` alone, so both owners keep the same ones. With one
-        seed a smaller share lies within a larger one: what changes from share to share is how much, not also which.
+        seed a smaller share is a subset of a larger one.
+
+        Args:
+            ratio: the share, above 0 and at most 1.
+            seed: at least 0 and below 2⁶⁴, the same at both owners.
+
+        Raises:
+            SettingsError: `ratio` or `seed` is out of its range.
         """
         if not 0 < ratio <= 1:
             raise SettingsError(f"ratio is {ratio:g}; it must be above 0 and at most 1 (`only` leaves out a kind)")
@@ -99,27 +85,34 @@ class Common:
         def some(kind: Kind) -> Ids:
             ids = self.ids(kind)
             keep = min(len(ids), max(1, round(ratio * len(ids))))
-            return ids[np.sort(_order(kind, len(ids), seed)[:keep])]
+            order = np.argsort(random_bits(seed, KINDS.index(kind), len(ids)), kind="stable")
+            return ids[np.sort(order[:keep])]
 
-        return replace(self, entities=some("entity"), relations=some("relation"))
+        return Common(some("entity"), some("relation"))
 
 
 Pairs: TypeAlias = Mapping[tuple[str, str], tuple[Common, Common]]
-"""The alignments of a federation: by the names of two owners, each pair once, the side of either."""
+"""The alignments of a federation: by the names of two owners, each pair once, both sides."""
 
 
-def _order(kind: Kind, rows: int, seed: int) -> Ids:
-    """A random order of `rows` positions. Of raw bits, which every version of numpy draws alike: owners must agree."""
+def random_bits(seed: int, stream: int, count: int) -> npt.NDArray[np.uint64]:
+    """Draw (count,) uint64 of raw Philox bits, which every version of numpy draws alike: owners must agree.
+
+    Args:
+        seed: at least 0 and below 2⁶⁴ (`SettingsError`).
+        stream: separates draws under one seed.
+        count: how many numbers.
+    """
     if not 0 <= seed < 2**64:
         raise SettingsError(f"seed is {seed}; it must be at least 0 and below 2⁶⁴")
-    bits = np.random.Philox(key=np.array([seed, KINDS.index(kind)], np.uint64)).random_raw(rows)
-    return np.argsort(np.asarray(bits, np.uint64), kind="stable")
+    key = np.array([seed, stream], np.uint64)
+    return np.asarray(np.random.Philox(key=key).random_raw(count), np.uint64).reshape(-1)
 
 
 def find_common(
     a: Graph, b: Graph, entity_links: Iterable[Link] = (), relation_links: Iterable[Link] = ()
 ) -> tuple[Common, Common]:
-    """The two sides of the alignment that links between labels give.
+    """Return the two sides of the alignment that links between labels give.
 
     Links that name a label its graph does not have are dropped. Of links that meet in one label, `one_to_one` keeps
     some, by the labels alone. So the pairs follow from the links and the labels, and tell nothing about triples.
@@ -129,23 +122,22 @@ def find_common(
         entity_links, relation_links: pairs (label in a, label in b); repeated pairs count once.
 
     Returns:
-        The side of `a` and the side of `b`. `Common.dropped` counts what was left out.
+        The side of `a` and the side of `b`.
     """
-    entities, entities_lost = _resolve(a.entities, b.entities, entity_links)
-    relations, relations_lost = _resolve(a.relations, b.relations, relation_links)
-    lost = Dropped(entities_lost.unknown + relations_lost.unknown, entities_lost.rivals + relations_lost.rivals)
-    return Common(entities[:, 0], relations[:, 0], lost), Common(entities[:, 1], relations[:, 1], lost)
+    entities = _resolve(a.entities, b.entities, entity_links)
+    relations = _resolve(a.relations, b.relations, relation_links)
+    return Common(entities[:, 0], relations[:, 0]), Common(entities[:, 1], relations[:, 1])
 
 
 def one_to_one(links: Iterable[Link]) -> list[Link]:
-    """Links that share no end: each is kept if neither of its ends is taken yet, in the order of their labels.
+    """Return links that share no end: each is kept if neither of its ends is taken yet, in the order of their labels.
 
     That is by the smaller of a link's two labels, then by the larger, so it depends neither on the order of the links
     nor on which side comes first. Mirror images, (x, y) and (y, x), tie and share no end: both are kept or dropped on
     their own account, and the one with the smaller label in front comes first. So owners that number pairs by their
-    place in this list have to agree on whose labels stand in front.
+    place in this list have to agree on whose labels come first.
 
-    Triples have no say. A rule that asks how often a label occurs would keep better links, and tell the partner
+    Triples are not consulted. A rule by how often a label occurs would keep better links, and tell the partner
     something about the triples it occurs in.
     """
     kept, left, right = [], set[str](), set[str]()
@@ -158,21 +150,23 @@ def one_to_one(links: Iterable[Link]) -> list[Link]:
 
 
 def degrees(graph: Graph, kind: Kind) -> Ids:
-    """Training triples that each entity, or relation, stands in, (rows,); a loop counts twice."""
+    """Return the number of training triples of each entity, or relation, (rows,) int64; a loop counts twice."""
     labels, columns = (graph.entities, [HEAD, TAIL]) if kind == "entity" else (graph.relations, [RELATION])
     return np.bincount(graph.train[:, columns].reshape(-1), minlength=len(labels))
 
 
-def _resolve(a: Vocabulary, b: Vocabulary, links: Iterable[Link]) -> tuple[Ids, Dropped]:
-    """Ids (n, 2) of the links kept, in the order agreed on."""
-    distinct = set(links)
-    known = [(x, y) for x, y in distinct if x in a and y in b]
-    kept = [(a.id(x), b.id(y)) for x, y in one_to_one(known)]
-    return np.array(kept, np.int64).reshape(-1, 2), Dropped(len(distinct) - len(known), len(known) - len(kept))
+def _resolve(a: Vocabulary, b: Vocabulary, links: Iterable[Link]) -> Ids:
+    """Return ids (n, 2) of the links kept, in the order agreed on."""
+    kept = one_to_one((x, y) for x, y in links if x in a and y in b)
+    return np.array([(a.id(x), b.id(y)) for x, y in kept], np.int64).reshape(-1, 2)
 
 
 def read_links(path: str | Path, progress: Progress = SILENT) -> list[Link]:
-    """Links from a file: a label of one graph, a tab, a label of the other. May be packed (``.gz``)."""
+    """Read links from a file: a label of one graph, a tab, a label of the other. May be compressed (``.gz``).
+
+    Raises:
+        GraphError: a line is not two labels.
+    """
     path = Path(path)
     links = []
     with opened(path, progress) as source:
@@ -188,6 +182,6 @@ def read_links(path: str | Path, progress: Progress = SILENT) -> list[Link]:
 
 
 def same_labels(a: Graph, b: Graph) -> tuple[list[Link], list[Link]]:
-    """Links between equal labels, of entities and of relations: ``find_common(a, b, *same_labels(a, b))``."""
+    """Return links between equal labels, of entities and of relations: ``find_common(a, b, *same_labels(a, b))``."""
     entities = [(label, label) for label in a.entities if label in b.entities]
     return entities, [(label, label) for label in a.relations if label in b.relations]

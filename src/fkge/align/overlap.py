@@ -1,11 +1,11 @@
-"""Which held-out facts of an owner does a partner train on?
+"""Masks of the held-out facts of an owner that another owner trains on.
 
 What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
-is what it learned by the company. The two are to be measured, and decided on, apart.
+it learned from the federation. The two are measured apart.
 
 Links between two owners do not show everything: an owner's entity may be linked to one at a second owner, and that one
-to one at a third, which holds the fact. Vectors travel that way too, so a fact is free of copies only if no chain of
-links leads to one (`held_through_chains`).
+to one at a third, which holds the fact. Vectors travel that way too, so a fact has no copy only if no chain of links
+leads to one (`held_through_chains`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 def translation(own: Common, partner: Common, kind: Kind, rows: int) -> Ids:
-    """(rows,) for each of an owner's rows the partner's id of the same thing, −1 where there is none."""
+    """Return for each of an owner's rows the partner's id of the same thing, −1 where there is none.
+
+    Args:
+        own, partner: the two sides of one alignment; `SettingsError` if they differ in length.
+        kind: entities or relations.
+        rows: how many of them the owner has.
+
+    Returns:
+        (rows,) int64.
+    """
     if len(own.ids(kind)) != len(partner.ids(kind)):
         raise SettingsError(
             f"{len(own.ids(kind))} aligned {kind} rows here and {len(partner.ids(kind))} at the partner: "
@@ -37,7 +46,7 @@ def translation(own: Common, partner: Common, kind: Kind, rows: int) -> Ids:
 
 
 def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, partner_train: npt.NDArray[Any]) -> Mask:
-    """Which triples stand, translated, in the partner's training set.
+    """Return which triples are, translated, in the partner's training set.
 
     Args:
         triples: (k, 3) head, relation, tail in the owner's ids.
@@ -45,13 +54,16 @@ def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, pa
         partner_train: (n, 3) in the partner's ids.
 
     Returns:
-        (k,) bool. A triple with a part that does not translate is not held: that is all the alignment can say.
+        (k,) bool; False for a triple with a part that does not translate.
+
+    Raises:
+        SettingsError: the graphs are too large to compare.
     """
     here = np.asarray(triples, np.int64).reshape(-1, 3)
     there = np.asarray(partner_train, np.int64).reshape(-1, 3)
     moved = np.stack([entities[here[:, HEAD]], relations[here[:, RELATION]], entities[here[:, TAIL]]], axis=1)
     whole = (moved >= 0).all(axis=1)
-    # One number per triple; ids are below 2³¹ and relations few, so that it fits 64 bits on any graph met so far.
+    # One number per triple; ids are below 2³¹ and relations few, so it fits 64 bits on any graph seen so far.
     heads, kinds, tails = np.maximum(moved.max(axis=0, initial=0), there.max(axis=0, initial=0)).tolist()
     if (heads + 1) * (kinds + 1) * (tails + 1) > np.iinfo(np.int64).max:
         raise SettingsError("these graphs are too large to compare: heads × relations × tails exceeds 2⁶³")
@@ -65,13 +77,11 @@ def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, pa
 
 
 def held_splits(owner: str, graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, Mask]:
-    """Which held-out triples of `owner` stand in the training set of some partner.
-
-    Partners that are not aligned directly with the owner do not count.
+    """Return which held-out triples of `owner` are in the training set of a partner that is aligned with it directly.
 
     Args:
         owner: a name in `graphs`.
-        graphs: every owner's.
+        graphs: the graphs of all owners.
         pairs: their alignments.
 
     Returns:
@@ -91,12 +101,12 @@ def held_splits(owner: str, graphs: Mapping[str, Graph], pairs: Pairs) -> dict[s
 
 
 def held_through_chains(graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, dict[str, Mask]]:
-    """Which held-out triples of each owner stand in another's training set, by links through any chain of owners.
+    """Return which held-out triples of each owner are in another's training set, by links through any chain of owners.
 
-    Whoever can tell must know every alignment: a simulation, not an owner.
+    This needs every alignment, which a simulation knows and an owner does not.
 
     Returns:
-        For every owner and every split but ``train`` (triples,) bool. Includes what direct links show.
+        For every owner and every split but ``train`` (triples,) bool. Includes what `held_splits` finds.
     """
     ids: dict[Kind, dict[str, Ids]] = {}
     for kind in KINDS:

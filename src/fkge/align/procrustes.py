@@ -1,4 +1,4 @@
-"""Turning one vector space onto another, given rows that stand for the same things."""
+"""Orthogonal maps of one vector space onto another, given rows that stand for the same things."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fkge.errors import SettingsError
 
 
 def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The orthogonal W that brings the rows of x nearest to those of y: argmin Σ wᵢ ‖xᵢ W − yᵢ‖².
+    """Return the orthogonal W that brings the rows of x nearest to those of y: argmin Σ wᵢ ‖xᵢ W − yᵢ‖².
 
-    Directions that the rows say nothing about (fewer rows than dimensions, at the extreme none) are turned as
-    little as possible: there W is as near to the identity as orthogonality leaves it. An arbitrary choice, such as
-    that of the decomposition, would scramble whatever else lives in the space.
+    Directions that the rows do not determine (fewer rows than dimensions, at the extreme none) are turned as little as
+    possible: there W is as near to the identity as orthogonality allows. An arbitrary choice, such as that of the
+    decomposition, would scramble all other vectors of the space.
 
     Args:
         x: (n, dx), of any float type; the work is done in float64.
@@ -24,6 +24,9 @@ def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         (dx, dy) in the type and on the device of x: orthogonal if dx = dy, with orthonormal rows if dx < dy. With
         dx > dy it has orthonormal columns, and its transpose is the best fit of y into the space of x (that the
         other way round has no closed form).
+
+    Raises:
+        SettingsError: shapes or weights do not fit, or a number is not finite.
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise SettingsError(f"procrustes needs rows that belong together, got {tuple(x.shape)} and {tuple(y.shape)}")
@@ -40,15 +43,15 @@ def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     w = u[:, :known] @ vt[:known]
     if known < len(size):
         u, v = u[:, known:], vt[known:].T
-        a, _, b = torch.linalg.svd(u.T @ torch.eye(*product.shape, dtype=u.dtype, device=u.device) @ v,
-                                   full_matrices=False)  # fmt: skip
+        identity = torch.eye(*product.shape, dtype=u.dtype, device=u.device)
+        a, _, b = torch.linalg.svd(u.T @ identity @ v, full_matrices=False)
         w = w + u @ a @ b @ v.T
     out: Tensor = w.to(x.dtype)
     return out
 
 
 def random_rotation(dim: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
-    """An orthogonal (dim, dim) matrix, all equally likely (Haar), those that mirror the space included."""
+    """Return a random orthogonal (dim, dim) matrix, uniform by the Haar measure, reflections included."""
     q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))
     # QR leaves the signs to the routine; with those of r's diagonal the distribution is uniform.
     out: Tensor = (q * r.diagonal().sgn()).to(dtype)

@@ -1,8 +1,8 @@
-"""Private set intersection: two owners find the texts that both hold, and learn nothing about the others.
+"""Private set intersection (PSI): two owners find the texts that both hold, and learn nothing about the others.
 
 Each side hides its items behind a secret of its own: an item becomes a point of the curve P-256, raised to a secret
-exponent. Raising commutes, so what both have raised is equal exactly where the items are, whoever was first, and
-without an exponent a dictionary of all items matches nothing. Two roles, bytes in and bytes out, no I/O:
+exponent. Raising commutes, so what both have raised is equal exactly where the items are, in either order, and without
+an exponent a dictionary of all items matches nothing. Two roles, bytes in and bytes out, no I/O:
 
     client                                             host
       │  ASK     its items hidden: H(x)^c, sorted        │
@@ -18,23 +18,23 @@ without an exponent a dictionary of all items matches nothing. Two roles, bytes 
 
 What each learns: how many items the other holds, and which are common. The client's claim gives away no more than
 that: it names places in the host's own list, which mean nothing to anybody else. A proof is a digest of *all* common
-items together, under a secret that the two agree on in passing (Diffie-Hellman on the same curve), so neither
-can take a row that it cannot name: a client that claims places at random, or a host that answers so that everything
-seems common, fails. Points are compared whole. There are no false positives to allow for, as there are in the packed
+items together, under a secret that the two agree on with the same messages (Diffie-Hellman on the same curve), so
+neither can claim a row that it cannot name: a client that claims places at random, or a host that answers so that
+everything seems common, fails. Points are compared whole, so there are no false positives, as there are in the packed
 forms of the library, whose own (Golomb) overflows at such sizes; should two ever be equal by chance, the proofs differ.
 
-With a minimum overlap, a round goes before it in which the host sorts what it raised, so that only the *number* of
+With a minimum overlap, a round comes before in which the host sorts what it raised, so that only the *number* of
 common items shows (SIZE, SIZED). Below the minimum both stop (STOP), no item revealed; the number is.
 
-Against a peer that follows the protocol this is all there is to know. Known weaknesses against one that does not:
+A peer that follows the protocol learns nothing else. Known weaknesses against one that does not:
 
-- It can put in things that it does not hold: a dictionary. Nothing can tell; hence caps on the number of items and on
-  the runs (`Turnstile`). With a minimum it can fill up with things known to be common, or lie about the number.
-- It can hold things back, so that the other believes less to be common.
-- A host that knows one of the client's things, and guesses its place, can make others seem common, and the claim's
-  proof then lets it test a guess of all those together: in practice, of one more thing in each run.
+- It can put in items that it does not hold: a dictionary. This cannot be detected; hence caps on the number of items
+  and of runs (`RateLimiter`). With a minimum it can add items known to be common, or lie about the number.
+- It can withhold items, so that the other believes less to be common.
+- A host that knows one of the client's items, and guesses its place, can make others seem common, and the claim's
+  proof then lets it test a guess of all those together: in practice, of one more item in each run.
 - A wrong claim is an answer to a guess, so it ends the host's run. Other bad messages change nothing, but they may cost
-  the receiver as much work as good ones; whoever runs a role should hang up on a peer that sends them.
+  the receiver as much work as good ones; the caller should disconnect a peer that sends them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Point: TypeAlias = bytes
 
 
 class PsiSettings(Settings):
-    """How an owner intersects."""
+    """Settings of private set intersection."""
 
     max_items: int = Field(
         1_000_000, ge=1, lt=2**31, description="items at most on either side; what a dictionary can test in one run"
@@ -71,7 +71,7 @@ class PsiSettings(Settings):
     runs: int = Field(
         4,
         ge=1,
-        description="alignments that one peer may ask for within `period` (`Turnstile`; a simulation aligns once)",
+        description="alignments that one peer may ask for within `period` (`RateLimiter`; a simulation aligns once)",
     )
     period: float = Field(86_400.0, gt=0, allow_inf_nan=False, description="seconds")
     normalisation: Normalisation = Field(
@@ -80,35 +80,35 @@ class PsiSettings(Settings):
 
 
 class OverlapError(PeerError):
-    """Too little in common to go on. No item was revealed; the number in common was, to both."""
+    """Too few common items to continue. No item was revealed; the number was, to both."""
 
     def __init__(self, kind: Kind, size: int, minimum: int) -> None:
         self.size, self.minimum = size, minimum
         super().__init__(
             f"{size} {kind} keys in common, fewer than the {minimum} asked for: stopped before any was revealed. "
-            "Both sides know this number now; a smaller min_overlap would let them go on"
+            "Both sides know this number now; a smaller min_overlap would let them continue"
         )
 
 
 class Message(IntEnum):
-    """What a frame says."""
+    """The kind of a frame."""
 
     SIZE, SIZED, ASK, ANSWER, CLAIM, AGREED, STOP = range(1, 8)
 
 
 _MAGIC = b"PSI1"
-_FRAME = struct.Struct("<4sBB16s")  # magic, message, item kind, digest of all that was said before
+_FRAME = struct.Struct("<4sBB16s")  # magic, message, item kind, digest of all frames before
 _HELLO = struct.Struct("<III33s16s")  # items, minimum, number in common if known, public point, normalisation
 _REPLY = struct.Struct("<II33s")  # items, minimum, public point
 _STOP = struct.Struct("<II")  # number in common, minimum
 _POINT, _PROOF, _PLACE = 33, 32, 4
 _UNKNOWN = 2**32 - 1
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Of the group of P-256: exponents count modulo this prime."""
+"""The order of the group of P-256, a prime: exponents count modulo it."""
 
 
 class _Secret:
-    """A secret exponent, drawn by the library from the system's entropy and used for one purpose in one run."""
+    """A secret exponent, drawn by the library from the system's entropy, for one purpose in one run."""
 
     def __init__(self) -> None:
         import private_set_intersection.python as library
@@ -118,15 +118,15 @@ class _Secret:
         self._key = int.from_bytes(self._hider.GetPrivateKeyBytes(), "big")
 
     def hide(self, texts: Sequence[str]) -> list[Point]:
-        """H(text)^key of each, in order."""
+        """Return H(text)^key of each, in order."""
         return list(self._hider.CreateRequest(list(texts)).encrypted_elements)
 
     def again(self, points: Sequence[Point]) -> list[Point]:
-        """point^key of each, in order; `PeerError` if one is no point of the curve."""
+        """Return point^key of each, in order; `PeerError` if one is no point of the curve."""
         return self._raised(points, self._key)
 
     def strip(self, points: Sequence[Point]) -> list[Point]:
-        """Undoes `again`, and what `hide` did on top of the text."""
+        """Undo `again`: return point^(1/key) of each, in order."""
         return self._raised(points, pow(self._key, -1, _ORDER))
 
     def _raised(self, points: Sequence[Point], exponent: int) -> list[Point]:
@@ -139,15 +139,23 @@ class _Secret:
 
 
 class _Role(ABC):
-    """What client and host have in common: items, a place in the conversation, and frames.
+    """What client and host share: items, a state of the protocol, and frames.
+
+    Args:
+        items: texts, each counted once.
+        settings: this side's limits. With a minimum, a host answers only who asks for the number first.
+        kind: what the items stand for; both sides must agree.
 
     Attributes:
         found: the common items, sorted, once both sides have proved that they know them; None before.
         refused: why the two stopped, if they did.
+
+    Raises:
+        SettingsError: there are too many items, or one is not valid text.
     """
 
     _table: ClassVar[Mapping[str, tuple[Message, ...]]]
-    """For each state the messages that may come."""
+    """For each state, the messages that are accepted."""
 
     def __init__(self, items: Iterable[str], settings: PsiSettings, kind: Kind = "entity") -> None:
         self._items = sorted(set(items))
@@ -161,45 +169,47 @@ class _Role(ABC):
                 raise SettingsError(f"{kind} key {item!r} is not text that UTF-8 can carry; repair the label")
         self._settings, self._kind = settings, kind
         self._state = next(iter(self._table))
-        self._said = bytes(16)
-        self._pact = _Secret()
+        self._transcript = bytes(16)
+        self._agreement = _Secret()
         self.found: list[str] | None = None
         self.refused: OverlapError | None = None
 
     def step(self, data: bytes) -> bytes | None:
-        """Take in a message and give the next, if there is one. What cannot be used raises and changes nothing."""
+        """Process a message and return the next one to send, or None at the end.
+
+        Raises:
+            PeerError: the message cannot be used; nothing changes, but a wrong claim ends the run.
+        """
         message, body = self._open(data)
-        answer = self._act(message, body, _after(self._said, data))
-        self._said = _after(self._said, data)
+        answer = self._act(message, body, _extended(self._transcript, data))
+        self._transcript = _extended(self._transcript, data)
         return None if answer is None else self._seal(*answer)
 
     @abstractmethod
-    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
-        """What to say to `message`; None if that was all. `said` is a digest of everything up to it."""
+    def _act(self, message: Message, body: bytes, transcript: bytes) -> tuple[Message, bytes] | None:
+        """Return the answer to `message`, None at the end. `transcript` is a digest of everything up to it."""
 
     def _seal(self, message: Message, body: bytes) -> bytes:
-        frame = _FRAME.pack(_MAGIC, message, KINDS.index(self._kind), self._said) + body
-        self._said = _after(self._said, frame)
+        frame = _FRAME.pack(_MAGIC, message, KINDS.index(self._kind), self._transcript) + body
+        self._transcript = _extended(self._transcript, frame)
         return frame
 
     def _open(self, data: bytes) -> tuple[Message, bytes]:
         if len(data) < _FRAME.size or data[:4] != _MAGIC:
             raise PeerError("a peer sent something that is not a message of an intersection")
-        _, message, kind, said = _FRAME.unpack_from(data)
+        _, message, kind, transcript = _FRAME.unpack_from(data)
         due = self._table[self._state]
         if message not in due:
             names = " or ".join(m.name for m in due) or "nothing more"
             raise PeerError(f"a peer sent message {message} of an intersection; due was {names}")
         if kind != KINDS.index(self._kind):
             raise PeerError(f"a peer sent a message about another kind of item; this is about {self._kind} keys")
-        if said != self._said:
-            raise PeerError(
-                "a peer sent a message that does not follow from what was said before: is it from another run?"
-            )
+        if transcript != self._transcript:
+            raise PeerError("a peer sent a message that does not follow from those before: is it from another run?")
         return Message(message), data[_FRAME.size :]
 
     def _points(self, body: bytes, *counts: int) -> list[list[Point]]:
-        """Lists of so many points each; all of `body`, each list without repetitions."""
+        """Split all of `body` into lists of so many points each, none of which may repeat one."""
         if len(body) != _POINT * sum(counts):
             raise PeerError(f"a peer sent {len(body):,} bytes where {sum(counts):,} points were due")
         out, start = [], 0
@@ -207,7 +217,7 @@ class _Role(ABC):
             end = start + count * _POINT
             points = [body[i : i + _POINT] for i in range(start, end, _POINT)]
             if len(set(points)) < count:
-                raise PeerError("a peer sent a point twice; each stands for another item")
+                raise PeerError("a peer sent a point twice; each stands for a different item")
             out.append(points)
             start = end
         return out
@@ -216,25 +226,22 @@ class _Role(ABC):
         if count > self._settings.max_items:
             raise PeerError(f"a peer holds {count:,} {self._kind} keys; max_items is {self._settings.max_items:,} here")
 
-    def _proof(self, secret: Point, said: bytes, who: bytes, items: Iterable[str]) -> bytes:
-        """A digest of all `items` together: who made it knew every one."""
-        digest = hashlib.blake2b(digest_size=_PROOF, key=secret + said, person=who)
+    def _proof(self, secret: Point, transcript: bytes, who: bytes, items: Iterable[str]) -> bytes:
+        """Return a digest of all `items` together, which nobody can make without knowing every one."""
+        digest = hashlib.blake2b(digest_size=_PROOF, key=secret + transcript, person=who)
         for text in map(str.encode, items):
             digest.update(len(text).to_bytes(4, "little") + text)
         return digest.digest()
 
     def _public(self) -> Point:
-        return self._pact.hide(["fkge"])[0]
+        return self._agreement.hide(["fkge"])[0]
 
 
 class PsiClient(_Role):
-    """The side that asks. The work is 3 exponents per item of its own and 1 per item of the host, both sides
-    together: the owner with fewer items should be the client.
+    """The side that asks.
 
-    Args:
-        items: texts, each counted once.
-        settings: its limits.
-        kind: what the items stand for; both sides must agree.
+    The work of both sides together is 3 exponentiations per item of the client and 1 per item of the host, so the owner
+    with fewer items should be the client.
     """
 
     _table: ClassVar = {
@@ -246,7 +253,7 @@ class PsiClient(_Role):
     }
 
     def start(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         if self._state != "new":
             raise RuntimeError("start() was called before")
         if self._settings.min_overlap:
@@ -255,7 +262,7 @@ class PsiClient(_Role):
         return self._seal(*self._ask())
 
     def _hello(self, size: int = _UNKNOWN) -> bytes:
-        """Items hidden behind a new secret and sorted, which is a random order to who does not know the secret."""
+        """Hide the items behind a new secret and sort them: a random order to anybody who does not know the secret."""
         self._secret = _Secret()
         hidden = dict(zip(self._secret.hide(self._items), self._items, strict=True))
         points = sorted(hidden)
@@ -269,7 +276,7 @@ class PsiClient(_Role):
         self._state, self._size = "asked", size
         return Message.ASK, hello
 
-    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
+    def _act(self, message: Message, body: bytes, transcript: bytes) -> tuple[Message, bytes] | None:
         if message == Message.AGREED:
             self._agreed(body)
             return None
@@ -287,10 +294,10 @@ class PsiClient(_Role):
             raise PeerError(
                 f"{len(common)} {self._kind} keys in common, {self._size} a moment ago: the peer changed its set"
             )
-        shared = self._pact.again([public])[0]
+        shared = self._agreement.again([public])[0]
         self._common, self._shared, self._state = sorted(common.values()), shared, "claimed"
         places = struct.pack(f"<{len(common)}I", *sorted(common))
-        return Message.CLAIM, places + self._proof(shared, said, b"client", self._common)
+        return Message.CLAIM, places + self._proof(shared, transcript, b"client", self._common)
 
     def _sized(self, size: int, minimum: int) -> tuple[Message, bytes]:
         if size >= minimum:
@@ -299,7 +306,7 @@ class PsiClient(_Role):
         return Message.STOP, _STOP.pack(size, minimum)
 
     def _agreed(self, body: bytes) -> None:
-        if not hmac.compare_digest(body, self._proof(self._shared, self._said, b"host", self._common)):
+        if not hmac.compare_digest(body, self._proof(self._shared, self._transcript, b"host", self._common)):
             raise PeerError(
                 f"the peer could not prove that it knows the {len(self._common)} {self._kind} keys it shares"
             )
@@ -307,13 +314,7 @@ class PsiClient(_Role):
 
 
 class PsiHost(_Role):
-    """The side that answers, once.
-
-    Args:
-        items: texts, each counted once.
-        settings: its limits. With a minimum, it answers only who asks for the number first.
-        kind: what the items stand for; both sides must agree.
-    """
+    """The side that answers, once."""
 
     _table: ClassVar = {
         "waiting": (Message.SIZE, Message.ASK),
@@ -321,11 +322,11 @@ class PsiHost(_Role):
         "answered": (Message.CLAIM,),
         "over": (),
     }
-    _peers, _least, _size = 0, 0, _UNKNOWN  # what the client said: its items, the larger minimum, the number in common
+    _peers, _least, _size = 0, 0, _UNKNOWN  # as the client stated: its items, the larger minimum, the number in common
 
-    def _act(self, message: Message, body: bytes, said: bytes) -> tuple[Message, bytes] | None:
+    def _act(self, message: Message, body: bytes, transcript: bytes) -> tuple[Message, bytes] | None:
         if message == Message.CLAIM:
-            return self._claimed(body, said)
+            return self._claimed(body, transcript)
         if message == Message.STOP:
             self._stopped(body)
             return None
@@ -338,7 +339,7 @@ class PsiHost(_Role):
         self._check(message, count, minimum, size, name.rstrip(b"\0"))
         (points,) = self._points(body[_HELLO.size :], count)
         secret = _Secret()
-        raised, shared = secret.again(points), self._pact.again([public])[0]
+        raised, shared = secret.again(points), self._agreement.again([public])[0]
         hidden = dict(zip(secret.hide(self._items), self._items, strict=True))
         order = sorted(hidden)
         if message == Message.SIZE:
@@ -363,12 +364,12 @@ class PsiHost(_Role):
                     "a minimum is set, so the number in common comes first; the asking side must set min_overlap too"
                 )
             if size != _UNKNOWN:
-                raise PeerError("a peer names a number in common that nobody has counted")
+                raise PeerError("a peer states a number in common that was not counted")
         if message == Message.ASK and self._state == "sized":
             if count != self._peers:
                 raise PeerError(f"a peer asks with {count:,} {self._kind} keys after {self._peers:,} were counted")
             if not max(minimum, self._least) <= size <= min(count, len(self._items)):
-                raise PeerError(f"a peer goes on with {size:,} in common; it should have stopped, or cannot be right")
+                raise PeerError(f"a peer continues with {size:,} in common; it should have stopped, or cannot be right")
 
     def _stopped(self, body: bytes) -> None:
         if len(body) != _STOP.size:
@@ -376,7 +377,7 @@ class PsiHost(_Role):
         size, minimum = _STOP.unpack(body)
         self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
 
-    def _claimed(self, body: bytes, said: bytes) -> tuple[Message, bytes]:
+    def _claimed(self, body: bytes, transcript: bytes) -> tuple[Message, bytes]:
         count, rest = divmod(len(body) - _PROOF, _PLACE)
         if rest or not 0 <= count <= min(self._peers, len(self._offered)):
             raise PeerError(f"a peer's claim of {len(body):,} bytes does not fit the sets that were intersected")
@@ -386,12 +387,14 @@ class PsiHost(_Role):
         if any(a >= b for a, b in itertools.pairwise(places)) or (count and places[-1] >= len(self._offered)):
             raise PeerError(f"a peer claims places that are not in this owner's list of {len(self._offered):,}")
         common = sorted(self._offered[i] for i in places)
-        if not hmac.compare_digest(body[count * _PLACE :], self._proof(self._shared, self._said, b"client", common)):
+        if not hmac.compare_digest(
+            body[count * _PLACE :], self._proof(self._shared, self._transcript, b"client", common)
+        ):
             self._state = "over"  # a second try would be another guess
             raise PeerError(f"the peer could not prove that it knows the {count:,} {self._kind} keys it claims")
         self._state, self.found = "over", common
-        return Message.AGREED, self._proof(self._shared, said, b"host", common)
+        return Message.AGREED, self._proof(self._shared, transcript, b"host", common)
 
 
-def _after(said: bytes, frame: bytes) -> bytes:
-    return hashlib.blake2b(frame, digest_size=16, key=said).digest()
+def _extended(transcript: bytes, frame: bytes) -> bytes:
+    return hashlib.blake2b(frame, digest_size=16, key=transcript).digest()

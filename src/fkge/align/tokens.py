@@ -1,22 +1,22 @@
-"""Starting together: owners that align before training begin aligned rows from the same vectors, without a server.
+"""Common initial vectors: owners that align before training start aligned rows from the same values, without a server.
 
 Every row gets a token, at first 64 random bits that its owner draws. Each pair of owners exchanges the tokens of its
 common rows and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any
-chain of owners, carry one token, and a row's first vector is a function of (seed, token). Links alone make rows begin
-alike; labels have no part in it.
+chain of owners, carry one token, and a row's initial vector is a function of (seed, token). Labels
+have no part in it.
 
 What this tells a peer, beyond which rows it shares with the sender:
 
 - A token that neither of the two drew says that some third owner has the thing too, and the round it came in says
-  how many hands away. It does not say who: by itself a token names neither an owner nor a label. But one token seen
-  from two sides is one thing, so owners that compare notes can follow it.
-- Two common rows that come to carry one token are linked somewhere else, though not between these two.
+  how many owners away. It does not say which: by itself a token names neither an owner nor a label. But one token
+  seen from two sides is one thing, so owners that pool what they saw can follow it.
+- Two common rows that come to carry one token are linked at another pair of owners.
 - Nothing about labels: no dictionary fits random bits. Only the owner's seed leads from a token back to the
   number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known). A simulation
   derives that seed from its own, so that a run repeats; there it is no secret.
 
 Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
-chose, or all from one; the harm ends with training. It learns nothing by it.
+chose, or all from one; training removes the harm, and the owner learns nothing by it.
 """
 
 from __future__ import annotations
@@ -28,54 +28,60 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fkge.align.links import KINDS, Common, Kind, Pairs
+from fkge.align.links import KINDS, Common, Kind, Pairs, random_bits
 from fkge.errors import SettingsError
 from fkge.graph.graph import Graph
 
 TokenArray: TypeAlias = npt.NDArray[np.uint64]
 
+_STREAM = int.from_bytes(b"tokens", "little") << 8
+"""Separates tokens from other bits that are drawn under the same seed."""
+
 
 class Tokens:
-    """The tokens of one owner's rows, drawn (`draw`) or as they were kept (`restore`)."""
+    """The tokens of one owner's rows.
+
+    Args:
+        tokens: (rows,) uint64 of each kind, as `__getitem__` gives them; `draw` makes new ones.
+    """
 
     def __init__(self, tokens: Mapping[Kind, TokenArray]) -> None:
         self._tokens = {kind: np.array(tokens[kind], np.uint64) for kind in KINDS}
 
     @classmethod
     def draw(cls, rows: Graph | Mapping[Kind, int], seed: int) -> Tokens:
-        """New tokens: that of row i follows from (seed, kind, i) alone, so more rows leave the first ones as they are.
+        """Draw new tokens. That of row i follows from (seed, kind, i) alone, so more rows leave the first unchanged.
 
         Args:
             rows: the owner's graph, or how many rows it has of each kind.
-            seed: below 2⁶⁴, the owner's secret and its own: 64 random bits, drawn once and kept. Owners that drew under
-                one seed would begin alike row by row.
+            seed: 64 random bits, the owner's secret, drawn once and stored. Owners with one seed would start with equal
+                tokens row by row.
+
+        Raises:
+            SettingsError: the seed is not below 2⁶⁴.
         """
-        if not 0 <= seed < 2**64:
-            raise SettingsError(f"seed is {seed}; it must be at least 0 and below 2⁶⁴")
         if isinstance(rows, Graph):
             rows = {"entity": len(rows.entities), "relation": len(rows.relations)}
-        return cls({kind: _drawn(seed, kind, rows[kind]) for kind in KINDS})
-
-    @classmethod
-    def restore(cls, tokens: Mapping[Kind, TokenArray]) -> Tokens:
-        """Tokens that were kept, by kind, as `__getitem__` gave them."""
-        return cls(tokens)
+        return cls({kind: random_bits(seed, _STREAM + KINDS.index(kind), rows[kind]) for kind in KINDS})
 
     def __getitem__(self, kind: Kind) -> TokenArray:
-        """(rows,) the tokens of every row of a kind; read-only."""
+        """Return the tokens of every row of a kind, (rows,) uint64, read-only."""
         view = self._tokens[kind].view()
         view.flags.writeable = False
         return view
 
     def of(self, common: Common) -> dict[Kind, TokenArray]:
-        """What to send to the partner of `common`: the tokens of the common rows, (n,) of each kind."""
+        """Return what to send to the partner of `common`: the tokens of the common rows, (n,) uint64 of each kind."""
         return {kind: self._tokens[kind][common.ids(kind)] for kind in KINDS}
 
     def merge(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
-        """Take in what the partner of `common` sent: each row keeps the smaller token.
+        """Keep the smaller of the own and the partner's token for each row of `common`.
 
         Returns:
-            Whether a token of this owner changed; then its other partners have to be told.
+            Whether a token of this owner changed; then its other partners need the new ones.
+
+        Raises:
+            SettingsError: the tokens received do not fit `common`; nothing changes.
         """
         for kind in KINDS:
             ids, got = common.ids(kind), received.get(kind)
@@ -91,7 +97,11 @@ class Tokens:
         return changed
 
     def adopt(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
-        """Take over what the partner of `common` has settled on with the others, be it larger. Whether one changed."""
+        """Take over the tokens on which the partner of `common` agreed with others, even larger ones.
+
+        Returns:
+            Whether a token of this owner changed.
+        """
         changed = False
         for kind in KINDS:
             changed |= bool((self._tokens[kind][common.ids(kind)] != received[kind]).any())
@@ -99,8 +109,8 @@ class Tokens:
         return changed
 
 
-def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
-    """Exchange between all pairs, in one process, until nothing changes. Returns the rounds it took."""
+def agree_on_tokens(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
+    """Exchange tokens between all pairs, in one process, until nothing changes; return the number of rounds."""
     rounds, changed = 0, True
     while changed:
         changed, rounds = False, rounds + 1
@@ -110,21 +120,11 @@ def settle(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     return rounds
 
 
-_DOMAIN = int.from_bytes(b"tokens", "little") << 8
-"""Keeps these bits apart from others that the library draws by Philox under the same seed."""
-
-
-def _drawn(seed: int, kind: Kind, rows: int) -> TokenArray:
-    """Raw bits, which every version of numpy draws alike."""
-    key = np.array([seed, _DOMAIN + KINDS.index(kind)], np.uint64)
-    return np.asarray(np.random.Philox(key=key).random_raw(rows), np.uint64).reshape(-1)
-
-
 _STEP, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def _mix(z: TokenArray) -> TokenArray:
-    """SplitMix64's finaliser (Steele et al. 2014), in place: every bit of the input moves every bit of the output."""
+    """Apply SplitMix64's finaliser (Steele et al. 2014) in place: every input bit affects every output bit."""
     for shift, factor in ((30, _MIX1), (27, _MIX2)):
         z ^= z >> np.uint64(shift)
         z *= factor
@@ -133,7 +133,7 @@ def _mix(z: TokenArray) -> TokenArray:
 
 
 def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> npt.NDArray[np.float32]:
-    """First vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
+    """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
 
     Each row is a SplitMix64 stream that starts at a place given by seed and token. Only 64-bit integer and float64
     operations that every machine rounds alike are used, so owners agree to the last bit.
@@ -146,6 +146,9 @@ def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> 
 
     Returns:
         (n, width) float32.
+
+    Raises:
+        SettingsError: an argument is out of its range.
     """
     if seed < 0 or width < 1 or not bound > 0:
         raise SettingsError(f"initial_vectors needs seed ≥ 0, width ≥ 1 and bound > 0, got {seed}, {width}, {bound}")

@@ -1,4 +1,4 @@
-"""fkge from Python: train a graph, ask it; make a federation, simulate it, look at what it gained.
+"""The Python API: train a graph and query the model; simulate a federation and compare its arms.
 
     import fkge
 
@@ -11,30 +11,38 @@
     result.gains()
     result["clinic"].neighbors("aspirin")
 
-Whatever has a folder (`out`) can be taken up again after an interrupt (``resume=True``) and opened later (`open`).
-Without one it lives in a temporary folder, as long as the object does.
+With a folder (`out`), work can be resumed after an interrupt (``resume=True``) and opened later (`open`). Without one
+it is kept in a temporary folder, which is removed with the object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from fkge.api.federations import Federation as Federation
 from fkge.api.federations import Result as Result
 from fkge.api.models import Answers as Answers
 from fkge.api.models import Trained as Trained
 from fkge.api.models import train as train
+from fkge.api.overrides import EvaluationOptions
 from fkge.errors import RunError
-from fkge.runs import Run
-from fkge.simulations import Simulation
+from fkge.evaluation import Metrics
+from fkge.experiment.simulation import Simulation
+from fkge.experiment.training_run import Run
 
 
 def evaluate(
-    model: Trained | str | Path, splits: str | Sequence[str] = ("valid", "test"), **options: Any
-) -> dict[str, Any]:
-    """Metrics of a trained model, or of the one in a folder; see `Trained.evaluate`."""
+    model: Trained | str | Path,
+    splits: str | Sequence[str] = ("valid", "test"),
+    **options: Unpack[EvaluationOptions],
+) -> dict[str, Metrics]:
+    """Compute the metrics of a trained model, or of the one in a folder; see `Trained.evaluate`.
+
+    Raises:
+        RunError: the folder holds no trained model.
+    """
     if not isinstance(model, Trained):
         found = open(model)
         if isinstance(found, Result):
@@ -46,7 +54,11 @@ def evaluate(
 
 
 def open(folder: str | Path) -> Trained | Result:
-    """What a folder holds: a trained model, or a finished simulation."""
+    """Open a run folder: a trained model, or a finished simulation.
+
+    Raises:
+        RunError: the folder holds neither, or the simulation is not finished.
+    """
     folder = Path(folder)
     if (folder / "simulation.json").exists():
         return Result(Simulation.open(folder))

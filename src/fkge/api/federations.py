@@ -1,24 +1,27 @@
-"""Several owners: a federation is made or read, simulated, and its gains are looked at."""
+"""Create or read a federation, simulate it, and compare its arms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fkge.align import read_links
+from fkge.api.folders import interrupted, working_folder
 from fkge.api.models import AnyGraph, Trained
-from fkge.api.work import Recipe, interrupted, merged, workplace
-from fkge.bars import bars, interruptible
+from fkge.api.overrides import EngineOptions, FederationOverrides, merge_settings
 from fkge.errors import RunError, SettingsError, UnknownLabelError, need
+from fkge.experiment.simulation import Simulation
+from fkge.experiment.training_run import Run
 from fkge.export import locate
 from fkge.federation import Federation as Core
 from fkge.federation import FederationSettings, Links, Member, read_federation
+from fkge.federation.recommended import recommended_federation
 from fkge.federation.source import checked
+from fkge.files import whole_or_nothing
 from fkge.graph import Graph, read_graph
-from fkge.runs import Run
-from fkge.simulations import Simulation
-from fkge.trace import whole_or_nothing
+from fkge.progress import interruptible, show_progress
+from fkge.results import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,14 +30,18 @@ AnyLinks = Literal["same"] | Links | str | Path | Iterable[tuple[str, str]]
 
 
 class Federation:
-    """Owners of graphs and what they share.
+    """Owners of graphs and the links between them.
 
     Args:
-        owners: by name, a graph, whatever `fkge.read_graph` takes, or a `fkge.Member` with a policy, peers that it
-            refuses or training settings of its own.
-        links: ``"same"`` if equal labels mean the same thing to everybody; else for each two owners that share
-            something ``"same"``, a file of links, pairs of entity labels, or `fkge.Links`.
-        name: for people.
+        owners: by name, a graph, a path or name that `fkge.read_graph` takes, or a `fkge.Member` with a policy, peers
+            it refuses or training settings of its own.
+        links: ``"same"`` if equal labels mean the same thing to all owners; else by pair of owners ``"same"``, a file
+            of links, pairs of entity labels, or `fkge.Links`.
+        name: shown in tables and reports.
+
+    Raises:
+        SettingsError: owners or links are malformed, or no two owners share anything.
+        UnknownLabelError: a link names an owner that is not there.
     """
 
     def __init__(
@@ -47,7 +54,7 @@ class Federation:
         if not isinstance(owners, Mapping) or not all(isinstance(name, str) for name in owners):
             raise SettingsError('owners is a dict of graphs by name, such as {"clinic": "clinic.nt", "genes": graph}')
         if links != "same" and not isinstance(links, Mapping):
-            raise SettingsError(f'links is {links!r}; say "same", or what links each two owners')
+            raise SettingsError(f'links is {links!r}; give "same", or the links of each pair of owners')
         members = {
             owner: m if isinstance(m, Member) else Member(m if isinstance(m, Graph) else read_graph(m))
             for owner, m in owners.items()
@@ -56,26 +63,26 @@ class Federation:
             links = {(a, b): "same" for i, a in enumerate(members) for b in list(members)[i + 1 :]}
         pairs: dict[tuple[str, str], Links] = {}
         for pair, given in links.items():
-            a, b = _two(pair, "links: what they are between")
+            a, b = _two(pair, "links: the pair of owners")
             for owner in (a, b):
                 if owner not in members:
                     raise UnknownLabelError("owner", owner, members)
             if a == b or (b, a) in pairs:
-                raise SettingsError(f"links: {a} and {b} are one owner, or linked already")
+                raise SettingsError(f"links: {a} and {b} are the same owner, or linked already")
             pairs[a, b] = _links(given)
         self.core = checked(name, members, pairs, name)
 
     @classmethod
     def read(cls, source: str | Path, *, progress: bool = True) -> Federation:
-        """The federation in a folder or of a TOML file, or one that comes with the package, by name."""
+        """Read a federation from a folder or a TOML file, or an embedded one by its name."""
         made = cls.__new__(cls)
-        with bars(progress) as shown:
+        with show_progress(progress) as shown:
             made.core = read_federation(source, shown)
         return made
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name shown in tables and reports."""
         return self.core.name
 
     @property
@@ -87,7 +94,7 @@ class Federation:
         return f"Federation({self.name}: {', '.join(self.owners)})"
 
     def shared(self) -> pd.DataFrame:
-        """What each two owners share: owner, peer, and how many entities and relations."""
+        """Return what each pair of owners shares, with columns owner, peer, entities, relations."""
         rows = [
             {"owner": a, "peer": b, "entities": len(common.entities), "relations": len(common.relations)}
             for (a, b), (common, _) in self.core.pairs.items()
@@ -100,36 +107,41 @@ class Federation:
         *,
         baselines: str | Iterable[str] = ("control",),
         seed: int = 0,
-        recipe: Recipe | None = None,
+        settings: FederationSettings | FederationOverrides | str | Path | None = None,
         engine: str = "processes",
-        engine_options: Mapping[str, Any] | None = None,
+        engine_options: EngineOptions | None = None,
         resume: bool = False,
         progress: bool = True,
-        **settings: Any,
+        **overrides: Unpack[FederationOverrides],
     ) -> Result:
-        """Let the owners improve each other, on this machine, beside controls.
+        """Run the federation on this machine, together with baselines without it, and compare them.
 
         Args:
-            out: the folder to make; a temporary one if None.
-            baselines: further arms, of independent, control, permuted, random, fede and unified; in a text, by commas.
-            seed: of everything random.
-            recipe: settings to begin with: a recipe's name, a TOML file or a dict.
-            engine: ``"processes"``, one for each owner; ``"in-process"``, which repeats to the bit; or ``"ray"``, which
-                does the same on many machines.
-            engine_options: of Ray: ``address`` of a cluster, ``cpus`` and ``gpus`` for each owner.
-            resume: go on with what `out` holds, if it holds a simulation of the same owners and settings.
-            progress: draw how far it is.
-            settings: of `fkge.FederationSettings`; ``train``, ``privacy`` and other sections are dicts, and change only
-                what they name: ``train={"dim": 64}``, ``privacy={"mode": "dp", "epsilon": 8}``.
+            out: the folder to create; a temporary one if None.
+            baselines: further arms, of independent, control, permuted, random, fede and unified; names, or one text
+                with commas between them.
+            seed: seed of all random numbers.
+            settings: settings to start from: an object, a dict, a TOML file or the name of a recipe.
+            engine: ``"processes"``, one for each owner; ``"in-process"``, with bit-identical repeats; ``"ray"``, on
+                many machines; ``"nodes"``, real nodes over TLS.
+            engine_options: options of the engine ``"ray"``.
+            resume: continue the simulation in `out`, if there is one, of the same owners and settings.
+            progress: show a progress bar.
+            overrides: keys of `fkge.FederationSettings`; of sections only the keys given change:
+                ``train={"dim": 64}``, ``privacy={"mode": "dp", "epsilon": 8}``.
 
         Raises:
+            FkgeError: a setting cannot work, `out` holds something else, or an owner's process died.
             KeyboardInterrupt: after Ctrl-C. Nothing is lost if there is an `out`.
         """
-        wanted = merged(FederationSettings, recipe, settings)
+        wanted = merge_settings(FederationSettings, settings, overrides)
+        wanted = recommended_federation(
+            wanted, list(self.core.graphs.values()), [member.train for member in self.core.members.values()]
+        )
         if isinstance(baselines, str):
             baselines = baselines.split(",")
-        folder, keep = workplace(out)
-        with bars(progress) as shown:
+        folder, keep = working_folder(out)
+        with show_progress(progress) as shown:
             if resume and (folder / "simulation.json").exists():
                 simulation = Simulation.open(folder)
                 _check_same(simulation, self.core, wanted, seed)
@@ -148,26 +160,31 @@ class Federation:
 
 
 class Result:
-    """What a finished simulation found. ``result["clinic"]`` is that owner's federated model.
+    """The result of a finished simulation. ``result["clinic"]`` is that owner's federated model.
 
     Attributes:
-        folder: where all of it is kept; every command of ``fkge`` takes it.
-        raw: its results.json.
-        owners, arms: their names.
+        folder: the simulation's folder, which every command of ``fkge`` takes.
+        values: everything that was measured, typed.
+        raw: the same as plain data, as in results.json.
+        owners: names of the owners.
+        arms: names of the arms, in the order they ran.
     """
 
     def __init__(self, simulation: Simulation, keep: object = None) -> None:
         found = simulation.result
         if found is None:
-            raise RunError(f"{simulation.folder}: is not finished. Go on: fkge simulate --resume {simulation.folder}")
+            raise RunError(
+                f"{simulation.folder}: is not finished. Resume it: fkge simulate --resume {simulation.folder}"
+            )
         self.folder = simulation.folder
-        self.raw = found
-        self.owners: list[str] = list(found["owners"])
-        self.arms: list[str] = list(simulation.arms)
+        self.values = found
+        self.raw = found.to_json()
+        self.owners = list(found.owners)
+        self.arms = list(simulation.arms)
         self._keep = keep
 
     def __repr__(self) -> str:
-        return f"Result({self.raw['federation']}: {', '.join(self.owners)}; {', '.join(self.arms)})"
+        return f"Result({self.values.federation}: {', '.join(self.owners)}; {', '.join(self.arms)})"
 
     def __getitem__(self, owner: str) -> Trained:
         return self.owner(owner)
@@ -176,35 +193,44 @@ class Result:
         return iter(self.owners)
 
     def owner(self, name: str, arm: str = "federated") -> Trained:
-        """What an owner ended with in an arm."""
+        """Return the model that an owner ended with in an arm."""
         return Trained(Run.open(locate(self.folder, name, arm)), self._keep)
 
     def table(self) -> pd.DataFrame:
-        """Test metrics, tidy: owner, arm, part (strict, chained, held), triples, metric, value."""
+        """Return test metrics in long format: owner, arm, part (strict, chained, held), triples, metric, value."""
         rows = [
-            {"owner": owner, "arm": arm, "part": part, "triples": scores["triples"], "metric": metric, "value": value}
-            for owner, of in self.raw["owners"].items()
-            for arm, found in of["arms"].items()
-            for part, scores in found["test"].items()
-            for metric, value in scores.items()
-            if metric != "triples"
+            {"owner": name, "arm": arm, "part": part, "triples": scores.triples, "metric": m, "value": scores[m]}
+            for name, owner in self.values.owners.items()
+            for arm, report in owner.arms.items()
+            for part, scores in report.test.items()
+            for m in METRICS
         ]
         return need("pandas", "pandas", "a DataFrame").DataFrame(rows)
 
     def gains(self, over: str = "control") -> pd.DataFrame:
-        """The federated owner less another arm: owner, part, metric, difference, low, high (95%), p."""
+        """Return the difference between the federated arm and another one, with its 95% interval.
+
+        Args:
+            over: the arm to compare with.
+
+        Returns:
+            A DataFrame with columns owner, part, metric, difference, low, high, p.
+
+        Raises:
+            UnknownLabelError: the simulation has no such arm.
+        """
         if over not in self.arms or over == "federated":
             raise UnknownLabelError("arm to compare with", over, [arm for arm in self.arms if arm != "federated"])
         rows = [
-            {"owner": owner, "part": part, "metric": metric, **figures}
-            for owner, of in self.raw["owners"].items()
-            for part, metrics in of["versus"][over].items()
-            for metric, figures in metrics.items()
+            {"owner": name, "part": part, "metric": metric, **comparison.to_json()}
+            for name, owner in self.values.owners.items()
+            for part, metrics in owner.versus[over].items()
+            for metric, comparison in metrics.items()
         ]
         return need("pandas", "pandas", "a DataFrame").DataFrame(rows)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write the report of the simulation; see `fkge.report`."""
+        """Write the HTML report of the simulation and return its path; see `fkge.report`."""
         from fkge.report import write_report
 
         return write_report(self.folder, None if out is None else Path(out))
@@ -221,16 +247,16 @@ def _links(given: AnyLinks) -> Links:
 
 
 def _two(pair: Any, what: str) -> tuple[str, str]:
-    """Two names, not one that happens to have two letters."""
+    """Check that `pair` has two names and is not a text of two letters."""
     if isinstance(pair, str) or len(pair) != 2:
-        raise SettingsError(f"{what} is {pair!r}; say it as (first, second)")
+        raise SettingsError(f"{what} is {pair!r}; give it as (first, second)")
     return pair[0], pair[1]
 
 
 def _check_same(simulation: Simulation, federation: Core, settings: FederationSettings, seed: int) -> None:
-    """Refuse to go on with other owners or settings than a simulation was begun with."""
-    was = {home.name: home.graph.fingerprint for home in simulation.homes}
+    """Raise a RunError if a simulation was started with other owners, settings or another seed."""
+    was = {owner.name: owner.graph.fingerprint for owner in simulation.owners}
     now = {name: graph.fingerprint for name, graph in federation.graphs.items()}
     about = "owners" if was != now else "settings" if simulation.settings != settings else "seed"
-    if was != now or simulation.settings != settings or simulation.about["seed"] != seed:
-        raise RunError(f"{simulation.folder}: was begun with other {about}; choose another out")
+    if was != now or simulation.settings != settings or simulation.spec.seed != seed:
+        raise RunError(f"{simulation.folder}: was started with other {about}; choose another out")

@@ -1,27 +1,29 @@
-"""One owner: a graph is trained, and the model is asked."""
+"""Train one graph and query the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from fkge import evaluation as ask
-from fkge.api.work import Recipe, interrupted, merged, workplace
-from fkge.bars import bars, interruptible
+from fkge import evaluation
+from fkge.api.folders import interrupted, working_folder
+from fkge.api.overrides import EvaluationOptions, TrainOverrides, merge_settings
 from fkge.embed import Tables
+from fkge.embed.recommended import recommended
 from fkge.errors import need
-from fkge.evaluation import Neighbor, Prediction
+from fkge.evaluation import Metrics, Neighbor, Prediction
+from fkge.experiment.training_run import Run, RunResult
 from fkge.export import export
-from fkge.export.files import Kind, frame_of, labels_of
+from fkge.export.files import Kind, frame_of, labels_of, vectors_of
+from fkge.files import whole_or_nothing
 from fkge.graph import Graph, read_graph
-from fkge.runs import Run
+from fkge.progress import interruptible, show_progress
 from fkge.settings import TrainSettings
-from fkge.trace import whole_or_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,34 +37,38 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    recipe: Recipe | None = None,
+    settings: TrainSettings | TrainOverrides | str | Path | None = None,
     progress: bool = True,
-    **settings: Any,
+    **overrides: Unpack[TrainOverrides],
 ) -> Trained:
-    """Train a model on a graph and score it.
+    """Train a model on a graph and evaluate it.
 
     Args:
-        graph: a path or anything else that `fkge.read_graph` takes, or a graph.
-        out: the folder to make; a temporary one if None.
-        resume: go on with what `out` holds, if it holds a run of the same graph and settings.
-        recipe: settings to begin with: a recipe's name, a TOML file or a dict.
-        progress: draw how far it is.
-        settings: of `fkge.TrainSettings`, such as ``model="RotatE"``, ``dim=64``, ``epochs=100``, ``seed=1``.
+        graph: a graph, or a path or name that `fkge.read_graph` takes.
+        out: the folder to create; a temporary one if None.
+        resume: continue the run in `out`, if there is one, of the same graph and settings.
+        settings: settings to start from: an object, a dict, a TOML file or the name of a recipe.
+        progress: show a progress bar.
+        overrides: keys of `fkge.TrainSettings`, such as ``model="RotatE"``, ``dim=64``, ``epochs=100``, ``seed=1``.
+
+    Returns:
+        The trained model, with the best tables by validation MRR.
 
     Raises:
+        FkgeError: the graph cannot be read, a setting cannot work, or `out` holds something else.
         KeyboardInterrupt: after Ctrl-C. Nothing is lost if there is an `out`.
     """
-    wanted = merged(TrainSettings, recipe, settings)
-    folder, keep = workplace(out)
-    with bars(progress) as shown:
+    wanted = merge_settings(TrainSettings, settings, overrides)
+    folder, keep = working_folder(out)
+    with show_progress(progress) as shown:
         read = graph if isinstance(graph, Graph) else read_graph(graph, progress=shown)
         if resume and (folder / "settings.toml").exists():
             run = Run.open(folder)
-            run.check_same(read, wanted.model_dump())
+            run.check_same(read, recommended(wanted, read).model_dump())
         else:
             Run.check_free(folder)
             with whole_or_nothing(folder):
-                run = Run.create(folder, read, wanted)
+                run = Run.create(folder, read, recommended(wanted, read))
         with interruptible() as stop:
             found = run.train(progress=shown, stop=stop)
     if found is None:
@@ -74,9 +80,9 @@ class Trained:
     """A trained model and the graph that it was trained on.
 
     Attributes:
-        folder: where it is kept; every command of ``fkge`` takes it.
-        graph: its graph.
-        settings: how it was trained.
+        folder: the run folder, which every command of ``fkge`` takes.
+        graph: the graph.
+        settings: the settings it was trained with.
     """
 
     def __init__(self, run: Run, keep: object = None) -> None:
@@ -84,37 +90,45 @@ class Trained:
         self.graph = run.graph
         self.settings = run.settings
         self._run = run
-        self._keep = keep  # a temporary folder lives as long as someone has need of it
+        self._keep = keep  # a temporary folder is removed with the last object that refers to it
 
     def __repr__(self) -> str:
         return f"Trained({self.settings.model} on {self.graph!r})"
 
     @cached_property
     def tables(self) -> Tables:
-        """The vectors, as the rooms below handle them."""
+        """The embedding tables."""
         return self._run.load()
 
     @property
     def entities(self) -> list[str]:
-        """Labels, in the order of the vectors."""
+        """Entity labels, in the order of the vectors."""
         return labels_of(self.graph, "entity")
 
     @property
     def relations(self) -> list[str]:
-        """Labels, in the order of the vectors."""
+        """Relation labels, in the order of the vectors."""
         return labels_of(self.graph, "relation")
 
     @property
-    def result(self) -> dict[str, Any] | None:
-        """What was found when it was trained, as in its result.json."""
+    def result(self) -> RunResult | None:
+        """Content of the run's result.json: sizes, epochs, seconds and metrics; None before training has finished."""
         return self._run.result
 
-    def evaluate(self, splits: str | Sequence[str] = ("valid", "test"), **options: Any) -> dict[str, Any]:
-        """Metrics by split: mr, mrr, hits@1, hits@3, hits@10, accuracy. Options are those of
-        `fkge.evaluation.evaluate`, such as ``type_constraint=True`` or ``categories=True``.
+    def evaluate(
+        self, splits: str | Sequence[str] = ("valid", "test"), **options: Unpack[EvaluationOptions]
+    ) -> dict[str, Metrics]:
+        """Compute link prediction and triple classification metrics.
+
+        Args:
+            splits: one or several of train, valid and test; those without triples are left out.
+            options: those of `fkge.evaluation.evaluate`, such as ``type_constraint=True`` or ``categories=True``.
+
+        Returns:
+            By split: mr, mrr, hits@1, hits@3, hits@10, accuracy.
         """
         chosen = [splits] if isinstance(splits, str) else splits
-        return ask.evaluate(self.tables, self.graph, chosen, **options)
+        return evaluation.evaluate(self.tables, self.graph, chosen, **options)
 
     def predict(
         self,
@@ -125,35 +139,46 @@ class Trained:
         top: int = 10,
         exclude_known: bool = True,
     ) -> Answers[Prediction]:
-        """The best labels for the one part of a triple that is missing, best first."""
-        found = ask.predict(
-            self.tables, self.graph, head=head, relation=relation, tail=tail, top=top, exclude_known=exclude_known
+        """Return the best labels for the missing part of a triple, best first.
+
+        Args:
+            head, relation, tail: labels; give two of the three.
+            top: number of answers.
+            exclude_known: leave out answers that are triples of the graph.
+        """
+        return Answers(
+            evaluation.predict(
+                self.tables, self.graph, head=head, relation=relation, tail=tail, top=top, exclude_known=exclude_known
+            )
         )
-        return Answers(found)
 
     def neighbors(self, entity: str, *, top: int = 10) -> Answers[Neighbor]:
-        """The entities whose vectors are most like one entity's, by cosine, nearest first."""
-        return Answers(ask.neighbors(self.tables, self.graph, entity, top=top))
+        """Return the entities with the most similar vectors, by cosine, nearest first."""
+        return Answers(evaluation.neighbors(self.tables, self.graph, entity, top=top))
 
     def score(self, triples: Iterable[Sequence[str]]) -> npt.NDArray[np.float32]:
-        """Scores of triples of labels, (n,); higher is better."""
+        """Return the scores of triples of labels, (n,) float32; higher is more plausible."""
         entity, relation = self.graph.entities.id, self.graph.relations.id
         ids = [(entity(h), relation(r), entity(t)) for h, r, t in triples]
-        scores: npt.NDArray[np.float32] = ask.score_triples(self.tables, np.array(ids, np.int64)).numpy(force=True)
+        scores: npt.NDArray[np.float32] = evaluation.score_triples(self.tables, np.array(ids, np.int64)).numpy(
+            force=True
+        )
         return scores
 
     def vectors(self, kind: Kind = "entity") -> npt.NDArray[np.float32]:
-        """A copy of the vectors of all entities or relations, (n, width)."""
-        labels_of(self.graph, kind)  # refuses what is neither
-        rows: npt.NDArray[np.float32] = self.tables[kind].numpy(force=True).copy()
-        return rows
+        """Return a copy of the vectors of all entities or relations, (n, width) float32.
 
-    def frame(self, kind: Kind = "entity") -> pd.DataFrame:
-        """The vectors as a DataFrame with labels as its index."""
+        Those of a relation and of its inverse stand side by side, if the model is reciprocal.
+        """
+        labels_of(self.graph, kind)  # raises if it is neither
+        return cast(npt.NDArray[np.float32], vectors_of(self.tables, kind).copy())
+
+    def vectors_frame(self, kind: Kind = "entity") -> pd.DataFrame:
+        """Return the vectors as a DataFrame with labels as its index."""
         return frame_of(self.tables, self.graph, kind)
 
-    def to_frame(self) -> pd.DataFrame:
-        """What `evaluate` finds as a DataFrame: a row for each split, a column for each metric."""
+    def metrics_frame(self) -> pd.DataFrame:
+        """Return what `evaluate` computes as a DataFrame: a row for each split, a column for each metric."""
         return need("pandas", "pandas", "a DataFrame").DataFrame(self.evaluate()).T.rename_axis("split")
 
     def export(self, to: str | Path, format: str) -> Path:
@@ -162,8 +187,8 @@ class Trained:
 
 
 class Answers(list[T]):
-    """Answers of a model, best first: a list that pandas can have."""
+    """Answers to a query, best first: a list that converts to a DataFrame."""
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each answer."""
+        """Return a DataFrame with a row for each answer."""
         return need("pandas", "pandas", "a DataFrame").DataFrame([answer._asdict() for answer in self])

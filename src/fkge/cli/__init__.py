@@ -1,7 +1,7 @@
-"""The command line. Draws what the rooms below report; everything it does, a library call does too.
+"""The command line. Everything it does, a library call does too.
 
-Figures and pictures go to standard error; standard output carries the answer, as a table or, with ``--json``, as
-one JSON object on its last line. Heavy imports wait until a command needs them, so that ``--help`` is quick.
+Progress and messages go to standard error, the answer to standard output: tables, or with ``--json`` one JSON object on
+the last line. Heavy imports wait until a command needs them, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fkge.cli import consortium, exits, federate, learn, nodes, privacy, serve, show
+from fkge.cli import exit_codes as exits
+from fkge.cli import federations, models, nodes, outputs, pki, privacy, serve, tune
 from fkge.cli.options import FEDERATE, SHOW, example
 
 app = typer.Typer(
-    help="Knowledge-graph embedding for owners who federate.",
+    help="Federated knowledge-graph embedding.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("fkge demo", "fkge new project"),
 )
-app.add_typer(learn.commands)
-app.add_typer(federate.commands)
+app.add_typer(models.commands)
+app.add_typer(tune.commands)
+app.add_typer(federations.commands)
 app.add_typer(privacy.ledger, name="ledger", rich_help_panel=FEDERATE, epilog=example("fkge ledger show LEDGER"))
 app.add_typer(serve.commands)
 app.add_typer(nodes.commands)
 app.add_typer(
     nodes.audit_log, name="audit-log", rich_help_panel=nodes.NODE, epilog=example("fkge audit-log verify state/audit")
 )
-app.add_typer(consortium.commands)
-app.add_typer(consortium.cert, name="cert", rich_help_panel=nodes.NODE, epilog=example("fkge cert show site"))
-app.add_typer(show.commands)
-app.add_typer(show.data, name="data", rich_help_panel=SHOW, epilog=example("fkge data show atlas"))
+app.add_typer(pki.commands)
+app.add_typer(pki.cert, name="cert", rich_help_panel=nodes.NODE, epilog=example("fkge cert show site"))
+app.add_typer(outputs.commands)
+app.add_typer(outputs.data, name="data", rich_help_panel=SHOW, epilog=example("fkge data show atlas"))
 
 _Misused: type[Exception] = typer.BadParameter.__mro__[2]
-"""Base of what Typer raises for words that it cannot make sense of; it has no public name."""
+"""Base of what Typer raises for a command line that it does not understand; it has no public name."""
 
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        import fkge
 
-        print(f"fkge {version('fkge')}")
+        print(f"fkge {fkge.__version__}")
         raise typer.Exit
 
 
@@ -60,8 +62,8 @@ def _main(
 
 
 def main() -> None:
-    """Entry point: errors meant for people become one line on standard error and a numbered exit code."""
-    # Threads that spin while they wait starve each other when owners share a machine. Must precede torch.
+    """Run the command line; errors of the user become one line on standard error and a numbered exit code."""
+    # Threads that spin while they wait starve each other when owners share a machine. Set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         sys.exit(app(prog_name="fkge", standalone_mode=False) or exits.DONE)
@@ -69,7 +71,7 @@ def main() -> None:
         _misused(error)
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exits.DONE)
     except Exception as error:
@@ -81,7 +83,7 @@ def main() -> None:
 
 
 def _misused(error: Exception) -> None:
-    """One line for words that make no sense; where there were no words at all, help has been shown instead."""
+    """Print one line and exit; without any arguments, Typer has printed the help instead."""
     if type(error).__name__ != "NoArgsIsHelpError":
         context = getattr(error, "ctx", None)
         sentence = error.format_message().rstrip(".")  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""The live view of a simulation: a table of owners, on a terminal, growing with the trace.
+"""The live view of a simulation on a terminal: a table of owners, updated with the trace.
 
-Above the table the arm under way and how long all arms will take; below it what happened last, in words. Columns that
-matter less leave first where there is little room, and owners that have least to tell where there are few lines.
+Above the table are the running arm and the remaining time of all arms, below it the latest events. On a narrow terminal
+the least important columns are left out, on a short one the last owners and events.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fkge.cli.drawing import Screen, drawing
-from fkge.history import Course, History, Stage
-from fkge.trace import SILENT
+from fkge.cli.console import ConsoleProgress, console_progress
+from fkge.experiment.history import Course, History, Stage
+from fkge.progress import SILENT
 
 if TYPE_CHECKING:
-    from fkge.simulations import Simulation
+    from fkge.experiment.simulation import Simulation
 
 Watch = Callable[[dict[str, Any]], None]
 
 EVENTS, WIDEST = 4, 110
-ENOUGH = 0.02  # of all epochs, to say how long the rest will take
+ENOUGH = 0.02  # of all epochs, before the remaining time is estimated
 _STATES = {
     "idle": ("waiting", "dim"), "ready": ("ready", ""), "training": ("training", "cyan"),
     "translating": ("exchanging", "magenta"), "updating": ("learning", "cyan"), "sleeping": ("sleeping", "dim"),
@@ -42,7 +42,7 @@ _WITH = {"translating": "with", "updating": "from"}
 
 @dataclass(frozen=True)
 class _Column:
-    """One figure of an owner: columns with the highest `rank` leave first."""
+    """A figure of each owner; columns with the highest `rank` are left out first."""
 
     title: str
     rank: int
@@ -51,14 +51,14 @@ class _Column:
 
 
 class View:
-    """What is drawn; `feed` from one thread, draw in another.
+    """A rich renderable of a running simulation; `feed` it from one thread, draw it in another.
 
     Args:
-        name: of the federation.
+        name: the federation's.
         plan: epochs of each owner by arm, for all arms, in order.
-        history: what happened before, as far as it is known.
-        clock: seconds, for elapsed time.
-        two_tracks: what owners share is tested on other facts than the control, so no gain is told.
+        history: events before this run, if it was resumed.
+        clock: returns seconds, for elapsed time.
+        two_tracks: shared tracks are tested on other facts than the control, so no gain is shown.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class View:
 
     @property
     def share(self) -> float:
-        """How much of all arms' epochs is done, 0 … 1."""
+        """The part of all arms' epochs that is done, 0 … 1."""
         total = sum(self.plan.values())
         done = 0.0
         for arm, epochs in self.plan.items():
@@ -92,7 +92,7 @@ class View:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that all arms will still take, at the speed so far; None before there is one."""
+        """Seconds that the rest will take, at the speed so far; None before that is known."""
         done = self.share - self._before
         return (self._clock() - self._began) * (1 - self.share) / done if done > ENOUGH else None
 
@@ -104,9 +104,9 @@ class View:
             yield self._head(width)
             stage = self.history.now
             if stage is not None and stage.courses:
-                room = height - 3 - len(stage.courses)  # but for this line, the table's head and the cursor's line
+                room = height - 3 - len(stage.courses)  # without this line, the table's header and the cursor's line
                 yield from self._owners(stage, width, max(1, height - 3))
-                yield from self._said(stage, width, max(0, min(EVENTS, room)))
+                yield from self._events(stage, width, max(0, min(EVENTS, room)))
 
     def _head(self, width: int) -> Table:
         elapsed, left = self._clock() - self._began, self.remaining
@@ -116,7 +116,7 @@ class View:
         if stage is not None:
             place = list(self.plan).index(stage.arm) + 1 if stage.arm in self.plan else 1
             words.append(f"  {stage.arm}", "bold cyan").append(f" (arm {place} of {len(self.plan)})", "dim")
-        eta = "" if left is None or self.share >= 1 else f", about {_minutes(left)} to go"
+        eta = "" if left is None or self.share >= 1 else f", about {_minutes(left)} left"
         line.add_column(ratio=1)
         line.add_column(width=max(4, min(16, width - 60)))
         line.add_column(justify="right", no_wrap=True)
@@ -145,7 +145,7 @@ class View:
             yield Text(f"… and {len(rest)} more owners, {done} of them finished", "dim")
 
     def _fitting(self, stage: Stage, width: int) -> list[_Column]:
-        """The columns that fit beside an owner's name and state."""
+        """Return the columns that fit beside an owner's name and state."""
         columns = list(_COLUMNS)
         if all(course.spent is None for course in stage.courses.values()):
             columns.remove(_SPENT)
@@ -157,8 +157,8 @@ class View:
             columns.remove(max(columns, key=lambda column: column.rank))
         return columns
 
-    def _said(self, stage: Stage, width: int, lines: int) -> Iterator[Text]:
-        for arm, _, owner, text in self.history.said[-lines:] if lines else ():
+    def _events(self, stage: Stage, width: int, lines: int) -> Iterator[Text]:
+        for arm, _, owner, text in self.history.log[-lines:] if lines else ():
             style = "red" if text.startswith("died") else "green" if text.startswith("learned") else "dim"
             line = Text.assemble((owner, "bold"), " ", (text, style), no_wrap=True, overflow="ellipsis")
             if arm != stage.arm:
@@ -175,7 +175,7 @@ class View:
         return ProgressBar(total=max(1, stage.epochs), completed=min(course.epoch, stage.epochs), width=8)
 
     def gain(self, stage: Stage, course: Course) -> Text:
-        """Best so far, less the best that the same owner had by then in the control."""
+        """Return the best score so far minus the best of the same owner's control up to the same epoch."""
         control = self._control(stage)
         lone = control.courses.get(course.owner) if control is not None else None
         alone = lone.best_by(course.tests[-1].epoch) if lone is not None and course.tests else None
@@ -231,25 +231,23 @@ _COLUMNS = (
 
 
 def plan_of(simulation: Simulation) -> dict[str, int]:
-    """Epochs of each owner by arm."""
-    settings = simulation.settings
-    private = settings.private.total if simulation.about["two_tracks"] else 0
-    plan = {}
-    for name in simulation.arms:
-        arm = simulation.arm(name)
-        plan[name] = arm.plan.total + (private if arm.peers else 0)
-    return plan
+    """Return the epochs of each owner by arm."""
+    return {name: simulation.arm(name).epochs for name in simulation.arms}
 
 
 @contextmanager
-def watching(simulation: Simulation, quiet: bool) -> Iterator[tuple[Screen, Watch | None]]:
-    """A place to report to, and whom to tell of every record, while a simulation runs."""
+def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Watch | None]]:
+    """Show a running simulation while the context lasts: live on a terminal, as lines elsewhere.
+
+    Yields:
+        Where to report progress, and a function to call with each record of the trace.
+    """
     console = Console(stderr=True, quiet=quiet, emoji=False)
     if quiet or not console.is_terminal or console.is_dumb_terminal:
-        with drawing(quiet) as screen:
-            yield screen, None
+        with console_progress(quiet) as progress:
+            yield progress, None
         return
-    about, history = simulation.about, History.read(simulation.folder)
-    view = View(about["federation"], plan_of(simulation), history, two_tracks=about["two_tracks"])
+    spec, history = simulation.spec, History.read(simulation.folder)
+    view = View(spec.federation, plan_of(simulation), history, two_tracks=spec.two_tracks)
     with Live(view, console=console, refresh_per_second=4, transient=True):
-        yield Screen(console, SILENT), view.feed
+        yield ConsoleProgress(console, SILENT), view.feed

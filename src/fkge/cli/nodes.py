@@ -1,4 +1,4 @@
-"""Commands for a node that runs: status, log, pause, resume, stop; and for its audit log: verify, show."""
+"""Commands for a running node: status, log, pause, resume, stop; and for its audit log: verify, show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from fkge.cli import tables
-from fkge.cli.exits import Misuse
+from fkge.cli.exit_codes import Misuse
 from fkge.cli.options import AsJson, completing, example
 from fkge.errors import NodeError
 
 if TYPE_CHECKING:
-    from fkge.node.control import Status
+    from fkge.node.ops.control import Status
 
 NODE = "A node"
 """Heading of `fkge --help`."""
 
 commands = typer.Typer()
-audit_log = typer.Typer(help="What left a node: to whom, what, how protected, at what price.", no_args_is_help=True)
+audit_log = typer.Typer(help="What a node has sent: to whom, what, how protected, at what cost.", no_args_is_help=True)
 
 NodeFile = Annotated[Path, typer.Option("--config", help="The node's node.toml.")]
 StateFolder = Annotated[
@@ -52,7 +53,7 @@ _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def state_of(config: Path, state: Path | None) -> Path:
-    """The folder where a node keeps its things: as given, or as its configuration says."""
+    """Return a node's state folder: as given, or as its configuration says."""
     from fkge.settings import read_toml
 
     if state is not None:
@@ -65,7 +66,7 @@ def state_of(config: Path, state: Path | None) -> Path:
     return config.parent / named
 
 
-# -- a node that runs --------------------------------------------------------------------------------
+# -- a running node ----------------------------------------------------------------------------------
 
 
 @commands.command(
@@ -75,22 +76,22 @@ def state_of(config: Path, state: Path | None) -> Path:
 def status(
     config: NodeFile = Path("node.toml"),
     state: StateFolder = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between, with --watch.")] = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between refreshes.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a node is, what it has spent, and how it stands with its peers."""
+    """Show a node's progress, its privacy spending and the state of its peers."""
     socket = _socket(config, state)
-    told = _status(socket)
+    found = _status(socket)
     if not watch:
-        tables.answer(told, as_json, lambda: status_tables(told))
+        tables.answer(found, as_json, lambda: status_tables(found))
         return
     if as_json:
         while True:
-            tables.answer(told, True, lambda: ())
+            tables.answer(found, True, lambda: ())
             time.sleep(every)
-            told = _status(socket)
-    with Live(Group(*status_tables(told)), console=Console(markup=False, emoji=False), auto_refresh=False) as live:
+            found = _status(socket)
+    with Live(Group(*status_tables(found)), console=Console(markup=False, emoji=False), auto_refresh=False) as live:
         while True:
             time.sleep(every)
             live.update(Group(*status_tables(_status(socket))), refresh=True)
@@ -104,15 +105,15 @@ def log(
     config: NodeFile = Path("node.toml"),
     state: StateFolder = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new lines as they come, until Ctrl-C.")] = False,
     level: Annotated[
         str, typer.Option(help=f"The least level: {', '.join(_LEVELS)}.", autocompletion=completing(*_LEVELS))
     ] = "debug",
     peer: Annotated[str | None, typer.Option(help="Only lines about this peer.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Lines as they stand in the file, in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the lines of the file, in JSON.")] = False,
 ) -> None:
-    """Show what happened, the newest last. The node need not be running."""
-    from fkge.node.logs import Tail
+    """Show the log, the newest line last. The node need not be running."""
+    from fkge.node.ops.logs import Tail
 
     if level not in _LEVELS:
         raise Misuse(f"--level {level}: a level is {', '.join(_LEVELS)}")
@@ -127,14 +128,14 @@ def log(
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge pause --config node.toml"))
 def pause(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
-    """Let a node finish the step it is at and rest; it stays connected. Peers wait for it once, `window` at most."""
-    _tell(config, state, "pause", as_json, "pauses; go on with fkge resume")
+    """Pause a node after its current step; it stays connected. Peers wait for it once, for `window` at most."""
+    _send(config, state, "pause", as_json, "pauses; continue with fkge resume")
 
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge resume --config node.toml"))
 def resume(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
-    """Let a node that pauses go on."""
-    _tell(config, state, "resume", as_json, "goes on")
+    """Continue a paused node."""
+    _send(config, state, "resume", as_json, "continues")
 
 
 @commands.command(
@@ -143,11 +144,11 @@ def resume(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_j
 def stop(
     config: NodeFile = Path("node.toml"),
     state: StateFolder = None,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until its process is gone.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until its process has ended.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a node save what it has and end; wait until it is gone. Start it again with the same folder to go on."""
-    from fkge.node import control
+    """Save a node's state and end it; wait until it has ended. Start it again with the same folder to continue."""
+    from fkge.node.ops import control
 
     socket = _socket(config, state)
     answer = control.stop(socket, timeout)
@@ -155,13 +156,13 @@ def stop(
 
 
 def _socket(config: Path, state: Path | None) -> Path:
-    from fkge.node.control import SOCKET
+    from fkge.node.ops.control import SOCKET
 
     return state_of(config, state) / SOCKET
 
 
-def _tell(config: Path, state: Path | None, command: str, as_json: bool, outcome: str) -> None:
-    from fkge.node import control
+def _send(config: Path, state: Path | None, command: str, as_json: bool, outcome: str) -> None:
+    from fkge.node.ops import control
 
     socket = _socket(config, state)
     answer = control.call(socket, command)
@@ -169,13 +170,13 @@ def _tell(config: Path, state: Path | None, command: str, as_json: bool, outcome
 
 
 def _status(socket: Path) -> Status:
-    from fkge.node import control
+    from fkge.node.ops import control
 
     return control.call(socket, "status")  # type: ignore[return-value]
 
 
-def _print_record(record: Mapping[str, Any], as_json: bool) -> None:
-    from fkge.node.logs import render
+def _print_record(record: Mapping[str, object], as_json: bool) -> None:
+    from fkge.node.ops.logs import render
 
     if as_json:
         print(json.dumps(record, ensure_ascii=False), flush=True)
@@ -184,83 +185,70 @@ def _print_record(record: Mapping[str, Any], as_json: bool) -> None:
         console.print(Text(render(record), _LOOK.get(str(record["level"]), "")))
 
 
-def status_tables(told: Status) -> Iterator[Table | Text]:
-    """The node; what it has spent; its peers."""
-    from fkge.node.logs import printable
+def status_tables(status: Status) -> Iterator[Table | Text]:
+    """Yield a table of the node, a table of its peers, and why peers are away or refused."""
+    from fkge.node.ops.logs import printable
 
-    now = told["time"]
-    mrr, epoch, epochs = told["validation_mrr"], told["epoch"], told["epochs"]
-    life = f"{told['life']}, {_span(now - told['started'])} long; process {told['pid']}, fkge {told['version']}"
-    drawn = Table(title=Text(f"node {told['name']}"), show_header=False)
+    now = status["time"]
+    mrr, epoch, epochs = status["validation_mrr"], status["epoch"], status["epochs"]
+    drawn = Table(title=Text(f"node {status['name']}"), show_header=False)
     drawn.add_column(no_wrap=True)
     drawn.add_column(overflow="fold")
-    for name, cell in {
-        "state": _state(told["state"]) + Text(f", for {_span(now - told['since'])}"),
-        "life": Text(life),
-        "epochs": Text("" if epoch is None else f"{epoch:,} of {'?' if epochs is None else f'{epochs:,}'}"),
-        "best validation MRR": Text("" if mrr is None else f"{mrr:.4f}"),
-        "privacy": Text(told["privacy"]),
-    }.items():
-        drawn.add_row(name, cell)
-    for spent in told["spent"]:
+    drawn.add_row("state", _state(status["state"]) + Text(f", for {_span(now - status['since'])}"))
+    up = f"start {status['life']}, {_span(now - status['started'])} ago; process {status['pid']}"
+    drawn.add_row("running since", Text(f"{up}, fkge {status['version']}"))
+    drawn.add_row("epochs", Text("" if epoch is None else f"{epoch:,} of {'?' if epochs is None else f'{epochs:,}'}"))
+    drawn.add_row("best validation MRR", Text("" if mrr is None else f"{mrr:.4f}"))
+    drawn.add_row("privacy", Text(status["privacy"]))
+    for spent in status["spent"]:
         budget = "no limit" if spent["epsilon"] is None else f"{spent['epsilon']:.4g}"
         used = "∞" if spent["spent"] is None else f"{spent['spent']:.4g}"
-        whose = f"for one {spent['unit']}, {spent['relation']}"
-        drawn.add_row("ε spent", Text(f"{used} of {budget}, at δ {spent['delta']:g}, {whose}"))
-    if not told["spent"]:
-        drawn.add_row("ε spent", Text("nothing has a price: what leaves has no guarantee"))
-    if (audit := told.get("audit")) is not None:
-        drawn.add_row("audit log", Text(f"{audit['entries']:,} entries, head"))
-        drawn.add_row("", Text(audit["head"]))
+        unit = f"for one {spent['unit']}, {spent['relation']}"
+        drawn.add_row("ε spent", Text(f"{used} of {budget}, at δ {spent['delta']:g}, {unit}"))
+    if not status["spent"]:
+        drawn.add_row("ε spent", Text("none is counted: what is sent has no guarantee"))
+    if (audit := status.get("audit")) is not None:
+        drawn.add_row("audit log", Text(f"{audit['entries']:,} entries, head\n{audit['head']}"))
     yield drawn
-    if told["peers"]:
-        yield _peers_table(told)
-    for peer in told["peers"]:
+    if status["peers"]:
+        yield _peers_table(status)
+    for peer in status["peers"]:
         if peer["reason"]:
             yield Text.assemble((printable(peer["name"]), "bold"), f": {printable(peer['reason'])}")
 
 
-def _peers_table(told: Status) -> Table:
-    from fkge.node.logs import printable
+def _peers_table(status: Status) -> Table:
+    from fkge.node.ops.logs import printable
 
     drawn = Table("peer", title="peers", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("state", "for"):
-        drawn.add_column(column, no_wrap=True)
-    for column in ("shared", "exchanges", "in", "out", "heard"):
-        drawn.add_column(column, justify="right", no_wrap=True)
-    now = told["time"]
-    for peer in told["peers"]:
-        shared, heard, since = peer["shared"], peer["heard"], peer["since"]
+    for column in ("state", "for", "shared", "exchanges", "in", "out", "received"):
+        drawn.add_column(column, justify="left" if column in ("state", "for") else "right", no_wrap=True)
+    now = status["time"]
+    for peer in status["peers"]:
+        shared, received, since = peer["shared"], peer["heard"], peer["since"]
         drawn.add_row(
-            Text(printable(peer["name"])), _state(peer["state"]),
-            "" if since is None else _span(now - since), "" if shared is None else f"{shared:,}",
-            f"{peer['exchanges']:,}", _bytes(peer["bytes_in"]), _bytes(peer["bytes_out"]),
-            "never" if heard is None else f"{_span(now - heard)} ago",
-        )  # fmt: skip
+            Text(printable(peer["name"])),
+            _state(peer["state"]),
+            "" if since is None else _span(now - since),
+            "" if shared is None else f"{shared:,}",
+            f"{peer['exchanges']:,}",
+            decimal(peer["bytes_in"]),
+            decimal(peer["bytes_out"]),
+            "never" if received is None else f"{_span(now - received)} ago",
+        )
     return drawn
 
 
-def _state(word: str) -> Text:
-    return Text(word, _STATES.get(word, ""))
+def _state(state: str) -> Text:
+    return Text(state, _STATES.get(state, ""))
 
 
 def _span(seconds: float) -> str:
     whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d}"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+    for size, unit, smaller in ((86400, "d", 3600), (3600, "h", 60)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // smaller} {'h' if unit == 'd' else 'min'}"
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min"
 
 
 # -- the audit log -----------------------------------------------------------------------------------
@@ -272,7 +260,7 @@ def _bytes(count: float) -> str:
 def verify(
     place: AuditPlace = None,
     head: Annotated[
-        str | None, typer.Option(help="A head that was kept elsewhere: the log must have come by it.")
+        str | None, typer.Option(help="A head that was printed earlier and stored elsewhere: the log must contain it.")
     ] = None,
     config: NodeFile = Path("node.toml"),
     state: StateFolder = None,
@@ -280,51 +268,49 @@ def verify(
 ) -> None:
     """Check that nobody altered, removed, reordered or cut off entries; exit code 23 and one sentence if so.
 
-    The node may be running. Keep the head that is printed elsewhere: a later log must have come by it.
+    The node may be running. Store the printed head elsewhere: a later log must contain it.
     """
-    from fkge.node import auditlog
+    from fkge.node.ops import audit_log as auditlog
 
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise Misuse("--head: a head has 64 hexadecimal digits, as fkge audit-log verify prints it")
     where = _audit(place, config, state)
     found = auditlog.verify(where, head=None if head is None else head.lower())
-    told = {"log": str(where), "sound": True, **vars(found)}
-    tables.answer(told, as_json, lambda: _verdict(where, found))
-
-
-def _verdict(where: Path, found: Any) -> Iterator[str]:
-    yield f"{where}: sound, entries {found.first:,} to {found.last:,}; head {found.head}"
+    lines = [f"{where}: sound, entries {found.first:,} to {found.last:,}; head {found.head}"]
     if found.torn:
-        yield f"Its last line was cut short ({found.torn} bytes), as by a crash: the node will cut it off and note it."
+        lines.append(f"Its last line is incomplete ({found.torn} bytes), as after a crash; the node removes it.")
     if not found.sealed:
-        yield "Only the chain was checked: there is no key here to check the anchor's seal with."
+        lines.append("Only the chain was checked: there is no key here to check the anchor's seal with.")
+    tables.answer({"log": str(where), "sound": True, **vars(found)}, as_json, lambda: lines)
 
 
 @audit_log.command(
-    epilog=example("fkge audit-log show --peer genes --since 2h", "fkge audit-log show state/audit --what Offer --json")
+    epilog=example(
+        "fkge audit-log show --peer genes --since 2h", "fkge audit-log show state/audit --what Update --json"
+    )
 )
 def show(
     place: AuditPlace = None,
-    peer: Annotated[str | None, typer.Option(help="Only what concerns this peer.")] = None,
+    peer: Annotated[str | None, typer.Option(help="Only entries about this peer.")] = None,
     what: Annotated[str | None, typer.Option(help="Only this kind of message, or this event.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only from then on: 30m, 2h, 7d, or a date and time, such as 2026-01-31T08:00.")
+        str | None, typer.Option(help="Only later entries: 30m, 2h, 7d, or a date and time, such as 2026-01-31T08:00.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last entries.")] = 50,
     config: NodeFile = Path("node.toml"),
     state: StateFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last entries, and what all of them come to by peer and protection; the chain is checked on the way."""
-    from fkge.node import auditlog
+    """Show the last entries, and totals of all by peer and protection; the chain is checked, too."""
+    from fkge.node.ops import audit_log as auditlog
 
-    begin = "" if since is None else _instant(since)
+    start = "" if since is None else _instant(since)
     last: deque[dict[str, Any]] = deque(maxlen=lines)
     totals: dict[tuple[str, str], list[int]] = {}
     count = 0
     for entry in auditlog.entries(_audit(place, config, state)):
         if (
-            entry["time"] < begin
+            entry["time"] < start
             or peer not in (None, entry.get("to"), entry.get("peer"))
             or what not in (None, entry.get("what"), entry["event"])
         ):
@@ -339,32 +325,34 @@ def show(
         {"to": to, "protection": protection, "messages": messages, "bytes": nbytes}
         for (to, protection), (messages, nbytes) in sorted(totals.items())
     ]
-    told = {"count": count, "entries": list(last), "totals": summed}
-    tables.answer(told, as_json, lambda: _audit_tables(told))
+    shown = {"count": count, "entries": list(last), "totals": summed}
+    tables.answer(shown, as_json, lambda: [_entries_table(last, count), _totals_table(totals)])
 
 
-def _audit_tables(told: Mapping[str, Any]) -> Iterator[Table]:
-    from fkge.node.logs import printable
+def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
+    from fkge.node.ops.logs import printable
 
-    shown = told["entries"]
-    drawn = Table("", "time", "to", "what", "bytes", "protection", "price", "digest",
-                  title="what left, and what else happened",
-                  caption=f"the last {len(shown):,} of {told['count']:,}; -n shows more")  # fmt: skip
-    for entry in shown:
+    drawn = Table("", "time", "to", "what", "bytes", "protection", "price", "digest", title="messages sent and events",
+                  caption=f"the last {len(entries):,} of {count:,}; -n shows more")  # fmt: skip
+    for entry in entries:
         cells = [f"{entry['seq']:,}", entry["time"][5:19].replace("T", " ")]
         if entry["event"] == "left":
-            cells += [entry["to"], entry["what"], f"{entry['bytes']:,}", entry["protection"], entry["price"] or "",
-                      entry["digest"][:12]]  # fmt: skip
+            cells += [entry["to"], entry["what"], f"{entry['bytes']:,}", entry["protection"], entry["price"] or ""]
+            cells += [entry["digest"][:12]]
         else:
             fields = (f"{k}={v}" for k, v in entry.items() if k not in ("seq", "time", "event", "chain", "peer"))
             cells += [str(entry.get("peer", "")), entry["event"], "", " ".join(fields), "", ""]
         drawn.add_row(*(Text(printable(cell)) for cell in cells), style="" if entry["event"] == "left" else "dim")
-    yield drawn
-    drawn = Table("to", "protection", "messages", "bytes", title="in all")
-    for total in told["totals"]:
-        names = (Text(printable(total[key])) for key in ("to", "protection"))
-        drawn.add_row(*names, f"{total['messages']:,}", f"{total['bytes']:,}")
-    yield drawn
+    return drawn
+
+
+def _totals_table(totals: Mapping[tuple[str, str], Sequence[int]]) -> Table:
+    from fkge.node.ops.logs import printable
+
+    drawn = Table("to", "protection", "messages", "bytes", title="totals")
+    for names, sums in sorted(totals.items()):
+        drawn.add_row(*(Text(printable(name)) for name in names), *(f"{value:,}" for value in sums))
+    return drawn
 
 
 def _audit(place: Path | None, config: Path, state: Path | None) -> Path:
@@ -374,7 +362,7 @@ def _audit(place: Path | None, config: Path, state: Path | None) -> Path:
 
 
 def _instant(text: str) -> str:
-    """A time in the log's own form, from what a person types."""
+    """Return a time as the log writes it, from a span (2h) or a time."""
     if found := re.fullmatch(r"(\d+)([smhd])", text):
         when = datetime.now(UTC) - timedelta(seconds=int(found[1]) * _AGO[found[2]])
     else:

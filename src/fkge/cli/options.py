@@ -1,75 +1,111 @@
-"""Words that several commands share: their options, their help, what a shell completes them to."""
+"""Options, help texts and shell completion that several commands share."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-LEARN, FEDERATE, SHOW, HELP = "One model", "A federation", "What came of it", "Help"
+LEARN, FEDERATE, SHOW, HELP = "One model", "A federation", "Results", "Help"
 """Headings of `fkge --help`."""
 
 MODELS = ("TransE", "TransH", "TransR", "TransD", "DistMult", "ComplEx", "RotatE")
 """As in `fkge.embed.MODELS`, which takes seconds to import."""
 
 
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: each of their fields becomes an option of the command.
+
+    Typer reads the signature of a command, so the function returned has one with the fields in place of the dataclass.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+            continue
+        types = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=types[f.name])
+            for f in fields(group)
+        ]
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
 def example(*lines: str) -> str:
-    """The end of a command's help: commands that work as they stand, once there is what they name."""
+    """Return the end of a command's help: commands that work as they are, once the files they name exist."""
     title = "Example:" if len(lines) == 1 else "Examples:"
     return "\n\n".join([f"[bold]{title}[/]", *(line.replace("[", r"\[") for line in lines)])
 
 
 def completing(*words: str) -> Callable[[str], list[str]]:
-    """What a shell offers: those of `words` that begin with what is typed."""
+    """Return a completion function that offers those of `words` that start with what is typed."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def owners_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Owners of the simulation that the command names, for a shell."""
-    return [name for name in _named(ctx).get("owners", ()) if name.startswith(incomplete)]
+    """Complete to owners of the simulation that the command line names."""
+    return completing(*_named(ctx).get("owners", ()))(incomplete)
 
 
 def arms_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Arms of the simulation that the command names, for a shell."""
-    return [name for name in _named(ctx).get("arms", ()) if name.startswith(incomplete)]
+    """Complete to arms of the simulation that the command line names."""
+    return completing(*_named(ctx).get("arms", ()))(incomplete)
 
 
 def _named(ctx: typer.Context) -> dict[str, Any]:
-    """What a half-typed command names: while an option lacks its value, words are not told apart yet."""
-    return about(Path(ctx.params.get("run") or next(iter(ctx.args), ".")))
+    # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
+    return describe_simulation(Path(ctx.params.get("run") or next(iter(ctx.args), ".")))
 
 
 def federations(incomplete: str) -> list[str]:
-    """Embedded federations, for a shell."""
+    """Complete to embedded federations."""
     from fkge.data import NAMES
 
     return completing(*NAMES)(incomplete)
 
 
 def recipes(incomplete: str) -> list[str]:
-    """Recipes, for a shell; it offers files by itself."""
+    """Complete to recipes; the shell offers files by itself."""
     from fkge.recipes import names
 
     return completing(*names())(incomplete)
 
 
 def config_file(given: Path | None) -> Path | None:
-    """The file that --config names: a path, or a recipe that comes with the package."""
+    """Return the file that --config names: a path, or a recipe of the package."""
     from fkge.recipes import find
 
     return None if given is None else find(given)
 
 
-def about(folder: Path) -> dict[str, Any]:
-    """What a simulation's folder says of itself; nothing if it is none."""
+def describe_simulation(folder: Path) -> dict[str, Any]:
+    """Return the content of a folder's simulation.json; an empty dict if there is none that can be read."""
     try:
-        told = json.loads((folder / "simulation.json").read_text(encoding="utf-8"))
+        found = json.loads((folder / "simulation.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def choice(text: str, *words: str, **more: Any) -> Any:
+    """Return a Typer option with help and completion to `words`."""
+    return typer.Option(help=text, autocompletion=completing(*words), **more)
 
 
 RunFolder = Annotated[
@@ -78,15 +114,11 @@ RunFolder = Annotated[
 SimulationFolder = Annotated[Path, typer.Argument(help="A folder made by `fkge simulate` or `fkge demo`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        help="cpu, cuda, cuda:1 …; auto takes a GPU if there is one.", autocompletion=completing("auto", "cpu", "cuda")
-    ),
-]
-Model = Annotated[str | None, typer.Option(help=f"{', '.join(MODELS)}.", autocompletion=completing(*MODELS))]
+Device = Annotated[str, choice("cpu, cuda, cuda:1 …; auto takes a GPU if there is one.", "auto", "cpu", "cuda")]
+Model = Annotated[str | None, choice(f"{', '.join(MODELS)}.", *MODELS)]
 Config = Annotated[
     Path | None,
-    typer.Option(help="Settings: a TOML file, or a recipe's name, such as rotate or atlas.", autocompletion=recipes),
-]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random.", show_default="0")]
+    typer.Option(help="Settings: a TOML file, or the name of a recipe, such as rotate or atlas.",
+                 autocompletion=recipes),
+]  # fmt: skip
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")]

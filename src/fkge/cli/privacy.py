@@ -11,7 +11,7 @@ from fkge.cli import tables
 from fkge.cli.options import AsJson, example
 from fkge.errors import RunError
 
-ledger = typer.Typer(help="What an owner's graph has given away, and how much more it may.", no_args_is_help=True)
+ledger = typer.Typer(help="What was released about an owner's graph, and how much more may be.", no_args_is_help=True)
 
 LedgerFile = Annotated[
     Path, typer.Argument(help="An owner's privacy ledger, such as RUN/arms/federated/OWNER/ledger.sqlite.")
@@ -19,7 +19,7 @@ LedgerFile = Annotated[
 
 
 def _file(path: Path) -> Path:
-    """A ledger's file, also by the folder it lies in."""
+    """Return a ledger's file, which may be given by its folder."""
     if path.is_dir():
         path = path / "ledger.sqlite"
         if not path.exists():
@@ -33,8 +33,8 @@ def show(path: LedgerFile, as_json: AsJson = False) -> None:
     from fkge.privacy import Ledger, describe
 
     with Ledger.open(_file(path)) as opened:
-        told = describe(opened)
-    tables.answer(told, as_json, lambda: tables.ledger_tables(told))
+        statement = describe(opened)
+    tables.answer(statement.to_json(), as_json, lambda: tables.ledger_tables(statement))
 
 
 @ledger.command(epilog=example("fkge ledger verify runs/private/arms/federated/gazetteer/ledger.sqlite --json"))

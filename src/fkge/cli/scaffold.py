@@ -1,4 +1,4 @@
-"""`fkge new`: a project that runs as it is, to be changed into one's own."""
+"""`fkge new`: write a project that runs as it is, to start from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from fkge.errors import RunError
-from fkge.trace import write_atomically
+from fkge.files import write_atomically
 
 if TYPE_CHECKING:
     from fkge.settings import Settings
@@ -21,19 +21,23 @@ CHOSEN: dict[str, Any] = {
     "privacy": {"mode": "none"},
     "private": {"epochs": 40},
 }  # fmt: skip
-"""What the project's settings say aloud; the rest stands there as a comment."""
+"""Settings that the project sets; all others are comments with their defaults."""
 
 _HEAD = """\
-# How the owners train and exchange. What is not a comment is in force; the lines below it are all there is besides,
-# with their defaults. `--set key=value` and `--set section.key=value` override this file for one run.
+# How the owners train and exchange. Lines that are not comments are in force; below them are all other settings as
+# comments, with their defaults. `--set key=value` and `--set section.key=value` override this file for one run.
 
 """
 
 
 def write_project(folder: Path) -> list[str]:
-    """Make `folder`, which must be new or empty. Returns what to tell its owner."""
+    """Write a project into `folder`, which must be new or empty; return what to print.
+
+    Raises:
+        RunError: the folder holds something.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder}: is there already; name a folder that is not")
+        raise RunError(f"{folder}: exists already; name a new folder")
     from fkge.federation import FederationSettings
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +59,7 @@ def write_project(folder: Path) -> list[str]:
 
 
 def readable(kind: type[Settings], chosen: Mapping[str, Any]) -> Iterator[str]:
-    """Settings as lines of TOML: those that are chosen first, all others as comments, sections last."""
+    """Yield settings as lines of TOML: first those in `chosen`, then all others as comments, sections last."""
     sections = kind.sections()
     default = {key: field.get_default(call_default_factory=True) for key, field in kind.model_fields.items()}
     for key in sorted((key for key in default if key not in sections), key=lambda key: key not in chosen):

@@ -1,4 +1,4 @@
-"""Commands that start a node, and that look whether it could start."""
+"""Commands that start a node, and that check whether it could start."""
 
 from __future__ import annotations
 
@@ -20,63 +20,60 @@ commands = typer.Typer()
 def node(
     config: NodeFile = Path("node.toml"),
     anew: Annotated[
-        bool, typer.Option("--anew", help="Put aside what it has reached, and begin again; ledger and audit log stay.")
+        bool, typer.Option("--anew", help="Set aside its training state and start over; ledger and audit log stay.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
     tape: Annotated[
-        Path | None, typer.Option(help="Record all that it hears and says there; as private as its state.")
+        Path | None, typer.Option(help="Record all messages in this file, which is as private as its state.")
     ] = None,
     score: Annotated[
-        Path | None, typer.Option(help="With rehearsal: follow the order on this tape of a simulation.")
+        Path | None, typer.Option(help="With rehearsal: follow the order in this recording of a simulation.")
     ] = None,
 ) -> None:
-    """Be a peer: federate with others over mutual TLS, until stopped."""
-    from fkge.errors import need
-
-    need("cryptography", "node", "fkge node")
+    """Run a node: federate with peers over mutual TLS, until stopped."""
     from fkge.node.transport import library
 
     library()  # before anything else loads gRPC
-    from fkge.node.node import run
+    import asyncio
+
+    from fkge.experiment.replay_script import ReplayScript
+    from fkge.node.inputs import Inputs
+    from fkge.node.service import run_node
     from fkge.node.settings import NodeConfig
 
     found = NodeConfig.load(config)
     if found.node.rehearsal != (score is not None):
         raise SettingsError(
-            f"{config}: rehearsal = true and --score go together: secrets follow from the seed then, and hide nothing. "
-            "For real data have neither"
+            f"{config}: rehearsal = true and --score need each other: all secrets follow from the seed then, and "
+            "protect nothing. Use neither with real data"
         )
-    os.umask(0o077)  # what it keeps is its owner's alone
-    run(found, anew=anew, echo=not quiet, tape=tape, score=score)
+    os.umask(0o077)  # its files are private
+    inputs = Inputs(recording=tape, order=None if score is None else ReplayScript(score))
+    asyncio.run(run_node(found, inputs, anew=anew, echo=not quiet))
 
 
 @commands.command(rich_help_panel=NODE, epilog=example("fkge preflight --config node.toml"))
 def preflight(config: NodeFile = Path("node.toml"), as_json: AsJson = False) -> None:
-    """Look whether a node could start: configuration, certificate, clock, ports, disk, GPU, and its peers."""
+    """Check whether a node could start: configuration, certificate, clock, ports, disk, GPU, and its peers."""
     from dataclasses import asdict
 
     from rich.console import Console
     from rich.text import Text
 
-    from fkge.cli import exits
-    from fkge.errors import need
-
-    need("cryptography", "node", "fkge preflight")
+    from fkge.cli import exit_codes as exits
     from fkge.node.transport import library
 
     library()  # before anything else loads gRPC
-    from fkge.node.preflight import Found, check
+    from fkge.node.ops.preflight import preflight as check
 
-    console, found = Console(highlight=False, soft_wrap=True), list[Found]()
+    console, findings = Console(highlight=False, soft_wrap=True), []
     marks = {"good": ("✓", "green"), "mind": ("!", "yellow"), "bad": ("✗", "bold red")}
-
-    def told(look: Found) -> None:
-        found.append(look)
+    for finding in check(config):
+        findings.append(finding)
         if not as_json:
-            console.print(Text.assemble(marks[look.verdict], f" {look.what:<16}", look.sentence))
-
-    good = check(config, told)
+            console.print(Text.assemble(marks[finding.verdict], f" {finding.what:<16}", finding.sentence))
+    good = all(finding.verdict != "bad" for finding in findings)
     if as_json:
-        print(json.dumps({"good": good, "found": [asdict(look) for look in found]}))
+        print(json.dumps({"good": good, "found": [asdict(finding) for finding in findings]}))
     if not good:
         raise typer.Exit(exits.NODE)

@@ -1,7 +1,7 @@
-"""The live page: a simulation's folder in a browser, while it is written, after it was broken off, or when it is done.
+"""The live page: a simulation in a browser, while it runs, after it was interrupted, or when it is finished.
 
-The server only reads. It follows ``trace.jsonl`` while somebody looks, draws the report's figures, and answers
-questions to the owners' models. FastAPI and uvicorn are needed here and nowhere else (``fkge[dashboard]``).
+The server only reads. It follows ``trace.jsonl`` while a browser shows the page, draws the report's figures, and
+queries the owners' models. FastAPI and uvicorn are needed here and nowhere else (``fkge[dashboard]``).
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 RANDOM = ""
-"""A token that is made up when the server starts."""
+"""A token that is generated when the server starts."""
 
 
 def make_app(run: Path, token: str | None) -> FastAPI:
-    """The application for the simulation in `run`, whether it is there yet or not.
+    """Build the application that shows the simulation in `run`, whether it exists yet or not.
 
     Args:
-        token: what a browser must show once; None: whoever reaches the server is let in.
+        run: the folder of a simulation.
+        token: what a browser must send once; None: everybody who reaches the server has access.
     """
     made: FastAPI = _server().make_app(run, token)
     return made
@@ -41,21 +42,21 @@ def serve(
     """Serve the live page until Ctrl-C.
 
     Args:
-        run: a simulation's folder; one that is not there yet is waited for.
+        run: the folder of a simulation; the page waits for one that does not exist yet.
         host, port: where to listen; port 0 takes a free one.
-        token: part of the address that is told; None: nobody needs one, on this machine only.
-        open_browser: open the address.
-        say: told the address and what happens.
+        token: part of the printed address; None: no token, on this machine only.
+        open_browser: open the address in a browser.
+        say: called with the address and with warnings.
 
     Raises:
-        FkgeError: the port is taken, or the host is open to others and there is no token.
-        RunError: `run` holds something else than a simulation.
+        FkgeError: the port is taken, or other machines can reach the host and there is no token.
+        RunError: `run` is something else than a simulation.
     """
     _server().serve(run, host=host, port=port, token=token, open_browser=open_browser, say=say)
 
 
 def _server() -> Any:
-    """The module that needs FastAPI."""
+    """Import the module that needs FastAPI."""
     for library in ("fastapi", "uvicorn"):
         need(library, "dashboard", "the live page")
     from fkge.dashboard import server

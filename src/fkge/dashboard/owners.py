@@ -1,111 +1,108 @@
-"""An owner's own page: its course, what it learned from whom, its policy, and its ledger."""
+"""The page of one owner: its scores, what it learned from whom, its policy, and its ledger."""
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from fkge.dashboard.state import Watched
+from fkge.dashboard.events import Json
+from fkge.dashboard.state import WatchedRun
 from fkge.errors import LedgerError
-from fkge.history import Course
+from fkge.experiment.history import Course
+from fkge.files import FileLock
 
 SECONDS_BETWEEN_PRICES = 5.0
 """A ledger is read and priced again at most this often."""
 
 
-def describe_owner(watched: Watched, name: str) -> dict[str, Any]:
-    """What the history and the folder tell of one owner."""
+def describe_owner(watched: WatchedRun, name: str) -> Json:
+    """Describe one owner from the history and the folder of a simulation."""
     with watched.lock:
         stages = {arm: stage.courses[name] for arm, stage in watched.history.stages.items() if name in stage.courses}
-        result = (watched.result or {}).get("owners", {}).get(name)
+        policy = watched.run / "owners" / name / "policy.toml"
+        result = None if watched.result is None else watched.result.owners[name].to_json()
         return {
             "name": name,
             "arms": {arm: _course(course) for arm, course in stages.items()},
             "result": result and {key: result[key] for key in ("model", "entities", "relations", "triples", "shares")},
             "test": result and {arm: scored["test"] for arm, scored in result["arms"].items()},
-            "versus": result and result["versus"].get(watched.before),
-            "policy": _policy(watched.run / "owners" / name),
+            "versus": result and result["versus"].get(watched.baseline),
+            "policy": policy.read_text(encoding="utf-8") if policy.exists() else None,
         }
 
 
-def _course(course: Course) -> dict[str, Any]:
+def _course(course: Course) -> Json:
     return {
         "epoch": course.epoch, "best": course.best, "tests": len(course.tests), "accepted": course.accepted,
-        "turned_down": course.turned_down, "backtracked": course.backtracked, "sent": course.sent,
+        "rejected": course.rejected, "backtracked": course.backtracked, "sent": course.sent,
         "learned": {peer: [course.learned[peer], count] for peer, count in sorted(course.hosted.items())},
     }  # fmt: skip
 
 
-def _policy(home: Path) -> str | None:
-    path = home / "policy.toml"
-    return path.read_text(encoding="utf-8") if path.exists() else None
-
-
 class Ledgers:
-    """The owners' privacy ledgers, told for people; each is verified on the way, in a copy.
+    """Describe the owners' privacy ledgers; each is verified, in a copy.
 
-    To open a ledger is to take part in it: it may bring an anchor up to date, and it keeps its owner from writing while
-    it is checked. So files are copied, under the lock that writers take (for the milliseconds of the copy), into a
-    folder that nobody else can read, and the copy is opened.
+    Opening a ledger may update its anchor, and keeps its owner from writing while it is verified. So its files are
+    copied, under the lock of its writers (for the milliseconds of the copy), into a folder that nobody else can read,
+    and the copy is opened.
     """
 
     def __init__(self) -> None:
-        self._told: dict[Path, tuple[float, bytes, dict[str, Any]]] = {}
+        self._described: dict[Path, tuple[float, bytes, Json]] = {}
         self._lock = threading.Lock()
 
-    def of(self, run: Path, owner: str) -> dict[str, Any] | None:
-        """That of a federated owner."""
+    def of(self, run: Path, owner: str) -> Json | None:
+        """Describe the ledger of a federated owner; see `describe`."""
         from fkge.federation import FederationSettings
 
         kept = FederationSettings.load(run / "owners" / owner / "settings.toml").privacy.ledger
         its = run / "arms" / "federated" / owner / "ledger.sqlite"
         return self.describe(its if kept is None else Path(kept) / f"{owner}.sqlite")
 
-    def describe(self, path: Path) -> dict[str, Any] | None:
+    def describe(self, path: Path) -> Json | None:
         """`fkge.privacy.describe` of the ledger at `path`, or an ``error``; None if there is no ledger."""
         anchor = path.with_name(path.name + ".anchor")
         with self._lock:
             if not path.exists():
                 return None
-            when, at, told = self._told.get(path, (0.0, b"", {}))
+            when, at, described = self._described.get(path, (0.0, b"", {}))
             now = anchor.read_bytes() if anchor.exists() else b""
-            if told and (now == at or time.monotonic() - when < SECONDS_BETWEEN_PRICES):
-                return told
-            told = _describe(path)
-            self._told[path] = time.monotonic(), now, told
-            return told
+            if described and (now == at or time.monotonic() - when < SECONDS_BETWEEN_PRICES):
+                return described
+            described = _describe(path)
+            self._described[path] = time.monotonic(), now, described
+            return described
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> Json:
     from fkge.privacy import Ledger, describe
 
     try:
         with TemporaryDirectory(prefix="fkge-ledger-") as folder:
             copy = _copied(path, Path(folder))
             with Ledger.open(copy, anchor=copy.with_name(copy.name + ".anchor")) as ledger:
-                return describe(ledger) | {"ledger": path.name}
+                return describe(ledger).to_json() | {"ledger": path.name}
     except (LedgerError, OSError) as error:
         return {"error": str(error)}
 
 
 def _copied(path: Path, folder: Path) -> Path:
-    """The ledger's files as they are between two turns of its writers.
+    """Copy the ledger's files while no writer holds the lock.
 
-    Whoever closes it last empties its log into it and removes the log, without taking a turn: then it is copied again.
+    Closing its last connection merges the write-ahead log into the ledger and removes it, without the lock: if that
+    happens during the copy, it is copied again.
     """
     log = path.with_name(path.name + "-wal")
-    with path.with_name(path.name + ".key").open("rb") as key:
-        fcntl.flock(key, fcntl.LOCK_SH)
+    key = path.with_name(path.name + ".key")
+    with FileLock(key, shared=True, create=False):
         while True:
             logged = log.exists()
             (folder / log.name).unlink(missing_ok=True)
-            for source in (path, *([log] if logged else []), Path(key.name), path.with_name(path.name + ".anchor")):
+            for source in (path, *([log] if logged else []), key, path.with_name(path.name + ".anchor")):
                 with suppress(FileNotFoundError):
                     shutil.copy2(source, folder / source.name)
             if log.exists() == logged:

@@ -1,4 +1,4 @@
-"""The live page's server. Needs FastAPI; `fkge.dashboard` imports it when it is called for."""
+"""The server of the live page. Needs FastAPI; `fkge.dashboard` imports it on demand."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 
-from fkge.dashboard.drawn import Figures, style_sheet
-from fkge.dashboard.guard import Guard
-from fkge.dashboard.live import Events, Live
+from fkge.dashboard.auth import AuthMiddleware
+from fkge.dashboard.events import Events, EventStream
+from fkge.dashboard.figures import Figures
 from fkge.dashboard.owners import Ledgers, describe_owner
-from fkge.dashboard.questions import Kind, Questions
-from fkge.dashboard.state import Watched, check
+from fkge.dashboard.queries import Kind, ModelQueries
+from fkge.dashboard.state import WatchedRun, check
 from fkge.errors import FkgeError, UnknownLabelError
+from fkge.report import theme
 
 STATIC = Path(__file__).parent / "static"
 
@@ -36,117 +37,114 @@ Top = Annotated[int, Query(ge=1, le=50)]
 
 
 def make_app(run: Path, token: str | None, hosts: Iterable[str] = ()) -> FastAPI:
-    """The application; `hosts` are further names by which it may be asked."""
+    """Build the application; see `fkge.dashboard.make_app`. `hosts`: further names of this server."""
     check(run)
     if token == "":
         raise FkgeError("an empty token protects nothing; give a longer one, or None for none")
     app = FastAPI(title="fkge", docs_url=None, redoc_url=None, openapi_url=None)
-    watched = Watched(run)
+    watched = WatchedRun(run)
     figures = Figures(watched)
 
-    def look() -> Events:
+    def poll() -> Events:
         try:
-            watched.look()
+            watched.refresh()
             drawn = figures.draw()
-        except (FkgeError, OSError, ValueError, KeyError) as error:  # such as a folder that is being deleted
-            return {"trouble": ("trouble", f"The simulation cannot be read now: {error}")}
+        except (FkgeError, OSError, ValueError, KeyError) as error:  # such as while the folder is being deleted
+            return {"trouble": ("trouble", f"The simulation cannot be read: {error}")}
         return {
             "trouble": ("trouble", ""),
             "state": ("state", watched.state() | {"figures": list(drawn)}),
             **{name: ("figure", {"name": name, **figure}) for name, figure in drawn.items()},
         }
 
-    app.state.live = Live(look)
-    _pages(app)
-    _telling(app, watched, figures)
-    _asking(app, watched, Questions(run))
-    _errors(app)
-    app.add_middleware(Guard, token=token, hosts=tuple(hosts))
+    app.state.events = EventStream(poll)
+    _add_pages(app)
+    _add_state(app, watched, figures)
+    _add_queries(app, watched, ModelQueries(run))
+    _add_error_handlers(app)
+    app.add_middleware(AuthMiddleware, token=token, hosts=tuple(hosts))
     return app
 
 
-def _pages(app: FastAPI) -> None:
-    kept = {"cache-control": "no-cache"}  # asked for again each time, sent again if it has changed
+def _add_pages(app: FastAPI) -> None:
+    headers = {"cache-control": "no-cache"}  # revalidate each time
 
     @app.get("/")
     def page() -> Response:
-        return FileResponse(STATIC / "index.html", headers=kept)
+        return FileResponse(STATIC / "index.html", headers=headers)
 
     @app.get("/theme.css")
-    def theme() -> Response:
-        return Response(style_sheet(), media_type="text/css", headers=kept)
+    def stylesheet() -> Response:
+        return Response(theme.colours() + theme.FIGURES, media_type="text/css", headers=headers)
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 
-def _telling(app: FastAPI, watched: Watched, figures: Figures) -> None:
+def _add_state(app: FastAPI, watched: WatchedRun, figures: Figures) -> None:
     ledgers = Ledgers()
 
     @app.get("/events")
     async def events() -> Response:
-        return StreamingResponse(app.state.live.stream(), media_type="text/event-stream")
+        return StreamingResponse(app.state.events.stream(), media_type="text/event-stream")
 
     @app.get("/api/state")
     def state() -> Response:
-        watched.look()
+        watched.refresh()
         return JSONResponse(watched.state())
 
     @app.get("/api/owner/{name}")
     def owner(name: str) -> Response:
-        watched.look()
-        told = describe_owner(watched, watched.known(name))
-        return JSONResponse(told | {"figure": figures.of_owner(name)})
+        watched.refresh()
+        described = describe_owner(watched, watched.check_owner(name))
+        return JSONResponse(described | {"figure": figures.of_owner(name)})
 
     @app.get("/api/ledger/{name}")
     def ledger(name: str) -> Response:
-        watched.look()
-        return JSONResponse({"ledger": ledgers.of(watched.run, watched.known(name))})
+        watched.refresh()
+        return JSONResponse({"ledger": ledgers.of(watched.run, watched.check_owner(name))})
 
 
-def _asking(app: FastAPI, watched: Watched, questions: Questions) -> None:
+def _add_queries(app: FastAPI, watched: WatchedRun, queries: ModelQueries) -> None:
     def known(owner: str) -> str:
-        watched.look()
-        return watched.known(owner)
+        watched.refresh()
+        return watched.check_owner(owner)
 
     def arms() -> list[str]:
-        return [arm for arm in (watched.before, "federated") if arm is not None]
+        return [arm for arm in (watched.baseline, "federated") if arm is not None]
 
     @app.get("/api/labels")
     def labels(owner: Name, kind: Kind, prefix: Typed = "") -> Response:
-        return JSONResponse({"labels": questions.labels(known(owner), kind, prefix)})
+        return JSONResponse({"labels": queries.labels(known(owner), kind, prefix)})
 
     @app.get("/api/examples")
     def examples(owner: Name) -> Response:
-        return JSONResponse({"examples": questions.examples(known(owner))})
+        return JSONResponse({"examples": queries.examples(known(owner))})
 
     @app.get("/api/predict")
     def predict(
         owner: Name, head: Label = None, relation: Label = None, tail: Label = None, top: Top = 10, stated: bool = False
     ) -> Response:
         name, (head, relation, tail) = known(owner), (part or None for part in (head, relation, tail))
-        found = questions.predict(name, arms(), head=head, relation=relation, tail=tail, top=top, known=stated)
+        found = queries.predict(name, arms(), head=head, relation=relation, tail=tail, top=top, known=stated)
         return JSONResponse({"arms": found})
 
     @app.get("/api/neighbors")
     def neighbors(owner: Name, entity: Annotated[str, Query(max_length=2000)], top: Top = 10) -> Response:
         name = known(owner)
-        return JSONResponse({"arms": questions.neighbors(name, arms(), entity, top)})
+        return JSONResponse({"arms": queries.neighbors(name, arms(), entity, top)})
 
 
-def _errors(app: FastAPI) -> None:
-    """Every error is a sentence."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Answer errors with a sentence as JSON."""
 
     @app.exception_handler(FkgeError)
-    def ours(request: Request, error: FkgeError) -> Response:
+    def handle_fkge_error(request: Request, error: FkgeError) -> Response:
         return JSONResponse({"error": str(error)}, 404 if isinstance(error, UnknownLabelError) else 400)
 
     @app.exception_handler(RequestValidationError)
-    def badly_asked(request: Request, error: RequestValidationError) -> Response:
+    def handle_invalid_request(request: Request, error: RequestValidationError) -> Response:
         first: dict[str, Any] = error.errors()[0]
         return JSONResponse({"error": f"{first['loc'][-1]}: {first['msg']}"}, 400)
-
-
-# -- serving ---------------------------------------------------------------------------------------
 
 
 def serve(
@@ -157,38 +155,38 @@ def serve(
         raise FkgeError(f"{host} is open to other machines: a token is needed there, or listen on 127.0.0.1")
     token = secrets.token_urlsafe(16) if token == "" else token
     app = make_app(run, token, {host, socket.gethostname()} if not _is_loopback(host) else {host})
-    with _listening(host, port) as listening:
+    with _listen(host, port) as listening:
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={quote(token, safe='')}" if token else "")
         if not (run / "simulation.json").exists():
-            say(f"{run} holds no simulation yet; the page waits for it.")
+            say(f"{run} holds no simulation yet; the page waits for one.")
         if not _is_loopback(host):
-            say("Other machines can reach this page, and what it sends is not encrypted; a tunnel (ssh -L) would be.")
-        say(f"{address}\nCtrl-C ends it; the simulation does not mind.")
+            say("Other machines can reach this page, and its traffic is not encrypted; use a tunnel (ssh -L) instead.")
+        say(f"{address}\nCtrl-C stops the page; the simulation continues.")
         server = _Server(app, (lambda: webbrowser.open(address)) if open_browser else None)
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Ends its event streams when it is asked to end; they never would by themselves."""
+    """A server that ends its event streams when it shuts down; they never end by themselves."""
 
-    def __init__(self, app: FastAPI, begun: Callable[[], object] | None) -> None:
+    def __init__(self, app: FastAPI, started: Callable[[], object] | None) -> None:
         super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
-        self._live: Live = app.state.live
-        self._begun = begun
+        self._events: EventStream = app.state.events
+        self._started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._begun is not None:
-            self._begun()
+        if self._started is not None:
+            self._started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._live.close()
+        await self._events.close()
         await super().shutdown(sockets)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise FkgeError(f"there is no port {port}; choose one from 1 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

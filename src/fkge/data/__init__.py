@@ -2,65 +2,84 @@
 
 - ``atlas``: six owners of facts about the world's places, countries, languages and currencies.
 - ``microbes``: two laboratories, each with the metabolism of its bacterium.
-- ``bio``: two clinics, a gene bank, a drug maker and the orders of diseases and pathways.
+- ``bio``: two clinics, a gene bank, a drug maker and the hierarchies of diseases and pathways.
 
-`build` gives the TOML file of one, for `read_federation`; `describe` says what is in it and whose data it is.
+`build` returns the TOML file of one, for `read_federation`; `describe` its figures, sources and licences.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
-from fkge.data.about import figures
+from fkge.data.atlas import ATLAS
+from fkge.data.bio import BIO
 from fkge.data.cache import cached, key_of
-from fkge.data.facts import SPLITS, Recipe, split
+from fkge.data.facts import SPLITS, Fact, Recipe, entities, split
+from fkge.data.microbes import MICROBES
 from fkge.errors import UnknownLabelError
-from fkge.trace import SILENT, Progress, write_atomically
+from fkge.files import write_atomically
+from fkge.progress import SILENT, Progress
 
-
-def _atlas() -> Recipe:
-    from fkge.data.atlas import ATLAS
-
-    return ATLAS
-
-
-def _microbes() -> Recipe:
-    from fkge.data.microbes import MICROBES
-
-    return MICROBES
-
-
-def _bio() -> Recipe:
-    from fkge.data.bio import BIO
-
-    return BIO
-
-
-_RECIPES: dict[str, Callable[[], Recipe]] = {"atlas": _atlas, "microbes": _microbes, "bio": _bio}
+_RECIPES = {recipe.name: recipe for recipe in (ATLAS, MICROBES, BIO)}
 
 NAMES = tuple(_RECIPES)
-"""What there is."""
+"""Names of the embedded federations."""
 
 _FILE = "federation.toml"
-_ABOUT = "about.json"
+_DESCRIPTION = "about.json"
+
+
+class OwnerDescription(TypedDict):
+    """One owner: where its facts come from, and how many there are."""
+
+    package: str
+    version: str
+    pinned: str
+    licence: str
+    attribution: str
+    entities: int
+    relations: int
+    triples: dict[str, int]
+    by_relation: dict[str, int]
+
+
+class PairDescription(TypedDict):
+    """Two owners: the entities they share, also by kind, the relations, and the facts that both hold in any split."""
+
+    between: list[str]
+    entities: int
+    by_kind: dict[str, int]
+    relations: list[str]
+    same_facts: int
+
+
+class Description(TypedDict):
+    """A federation in figures."""
+
+    name: str
+    about: str
+    owners: dict[str, OwnerDescription]
+    pairs: list[PairDescription]
 
 
 def recipe(name: str) -> Recipe:
-    """How `name` is made."""
+    """Return how `name` is built; raise `UnknownLabelError` if there is no such federation."""
     if name not in _RECIPES:
         raise UnknownLabelError("embedded federation", name, NAMES)
-    return _RECIPES[name]()
+    return _RECIPES[name]
 
 
 def build(name: str, progress: Progress = SILENT) -> Path:
-    """The TOML file of an embedded federation, built if it is not in the cache yet.
+    """Return the TOML file of an embedded federation, built if it is not in the cache yet.
 
     Raises:
         UnknownLabelError: there is no such federation.
-        DataError: what it is made from is not installed and cannot be had.
+        DataError: a source is not installed and cannot be downloaded.
     """
     made_by = recipe(name)
     versions = dict(made_by.versions())
@@ -74,31 +93,73 @@ def build(name: str, progress: Progress = SILENT) -> Path:
             for part in SPLITS:
                 text = "".join("\t".join(fact) + "\n" for fact in splits[part])
                 write_atomically(folder / owner / f"{part}.tsv", text.encode())
-        about = json.dumps(figures(made_by, owners, versions), ensure_ascii=False, indent=1)
-        write_atomically(folder / _ABOUT, about.encode())
+        description = json.dumps(figures(made_by, owners, versions), ensure_ascii=False, indent=1)
+        write_atomically(folder / _DESCRIPTION, description.encode())
         write_atomically(folder / _FILE, _toml(name, list(owners)).encode())
 
     return cached(f"{name}-{key_of(name, versions)}", fill) / _FILE
 
 
-def describe(name: str, progress: Progress = SILENT) -> dict[str, Any]:
-    """What is in an embedded federation and whose data it is; built if need be.
+def describe(name: str, progress: Progress = SILENT) -> Description:
+    """Return the figures, sources and licences of an embedded federation, which is built if need be.
 
-    Returns:
-        ``name``, ``about``; ``owners``: by name, ``package``, ``version``, ``licence``, ``attribution``, ``entities``,
-        ``relations``, ``triples`` (by split) and ``by_relation``; ``pairs``: for each two owners ``between``,
-        ``entities`` that they share, also ``by_kind``, shared ``relations``, and ``same_facts``, those that both hold,
-        over all splits.
+    Raises:
+        UnknownLabelError: there is no such federation.
+        DataError: a source is not installed and cannot be downloaded.
     """
-    about: dict[str, Any] = json.loads((build(name, progress).parent / _ABOUT).read_text(encoding="utf-8"))
-    return about
+    return cast(Description, json.loads((build(name, progress).parent / _DESCRIPTION).read_text(encoding="utf-8")))
+
+
+def figures(recipe: Recipe, owners: Mapping[str, Mapping[str, list[Fact]]], versions: Mapping[str, str]) -> Description:
+    """Compute the description of a federation.
+
+    Args:
+        recipe: how it was built.
+        owners: each owner's splits.
+        versions: of the packages it was built from.
+    """
+    facts = {owner: {fact for part in splits.values() for fact in part} for owner, splits in owners.items()}
+    return {
+        "name": recipe.name,
+        "about": recipe.about,
+        "owners": {owner: _owner(recipe, owner, splits, versions) for owner, splits in owners.items()},
+        "pairs": [_pair(a, b, facts[a], facts[b]) for a, b in combinations(facts, 2)],
+    }
+
+
+def _owner(
+    recipe: Recipe, owner: str, splits: Mapping[str, list[Fact]], versions: Mapping[str, str]
+) -> OwnerDescription:
+    origin = recipe.origins[owner]
+    facts = [fact for part in splits.values() for fact in part]
+    relations = Counter(r for _, r, _ in facts)
+    return {
+        "package": origin.package,
+        "version": versions[origin.package],
+        "pinned": origin.version,
+        "licence": origin.licence,
+        "attribution": origin.attribution,
+        "entities": len(entities(facts)),
+        "relations": len(relations),
+        "triples": {name: len(splits[name]) for name in SPLITS},
+        "by_relation": dict(sorted(relations.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def _pair(a: str, b: str, facts_a: set[Fact], facts_b: set[Fact]) -> PairDescription:
+    shared = entities(facts_a) & entities(facts_b)
+    return {
+        "between": [a, b],
+        "entities": len(shared),
+        "by_kind": dict(sorted(Counter(entity.partition(":")[0] for entity in shared).items())),
+        "relations": sorted({r for _, r, _ in facts_a} & {r for _, r, _ in facts_b}),
+        "same_facts": len(facts_a & facts_b),
+    }
 
 
 def _toml(name: str, owners: list[str]) -> str:
-    """The federation's file: equal labels are the same thing, between any two owners."""
+    """Return the federation's file: equal labels are the same thing, between any two owners."""
     lines = [f'name = "{name}"']
     lines += [f'\n[owners.{owner}]\ngraph = "{owner}"' for owner in owners]
-    lines += [
-        f'\n[[links]]\nbetween = ["{a}", "{b}"]\nsame = true' for i, a in enumerate(owners) for b in owners[i + 1 :]
-    ]
+    lines += [f'\n[[links]]\nbetween = ["{a}", "{b}"]\nsame = true' for a, b in combinations(owners, 2)]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""What an embedded federation is made from: owners, where each one's facts come from, and how they are split.
+"""How an embedded federation is made: owners, the sources of their facts, and how facts are split.
 
-A recipe yields claims; a claim that names something unknown, or relates a thing to itself, is no fact and is left out.
+A recipe yields claims; a claim with an unknown end, or one that relates a thing to itself, is dropped.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 Fact: TypeAlias = tuple[str, str, str]
 """Head, relation, tail."""
 
 Claim: TypeAlias = tuple[str | None, str, str | None]
-"""A fact whose ends may turn out not to be known."""
+"""A fact whose ends may be unknown (None)."""
 
 SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an owner's facts come from.
+    """The source of an owner's facts.
 
     Attributes:
-        package: on the package registry.
+        package: its name on the package registry.
         version: the one the federation was made with.
-        licence: of the data, which need not be that of the package's code.
-        attribution: whom to name, and what the data was before it came into the package.
+        licence: of the data, which may differ from that of the package's code.
+        attribution: the authors to name, and the source that the package took the data from.
     """
 
     package: str
@@ -44,14 +44,14 @@ class Recipe:
     """How to make one federation.
 
     Attributes:
-        name: what to call it by.
-        about: one sentence for people.
-        origins: by owner.
+        name: its name.
+        about: one sentence about it.
+        origins: the source of each owner's facts.
         claims: yields each owner and its claims, in the order of `origins`.
-        versions: what is installed, by package; raises `DataError` if something is missing.
+        versions: returns the installed versions by package; raises `DataError` if one is missing.
         shares: of train, valid and test.
         seed: of the split.
-        degree: facts that an entity known to one owner alone must occur in, else it is left out.
+        degree: an entity that only one owner has must occur in so many facts, else it is dropped.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Recipe:
     degree: int = 2
 
     def facts(self, progress: Progress) -> dict[str, set[Fact]]:
-        """Every owner's facts, trimmed."""
+        """Return every owner's facts, trimmed."""
         owners = {}
         with progress.task(f"building {self.name}", len(self.origins), "owners") as task:
             for owner, claims in self.claims(progress):
@@ -74,7 +74,7 @@ class Recipe:
 
 
 def clean(claims: Iterable[Claim]) -> set[Fact]:
-    """The claims that are facts, each once."""
+    """Return the claims with two known, different ends."""
     return {(h, r, t) for h, r, t in claims if h and t and h != t}
 
 
@@ -83,9 +83,9 @@ def entities(facts: Iterable[Fact]) -> set[str]:
 
 
 def trim(owners: Mapping[str, set[Fact]], degree: int) -> dict[str, set[Fact]]:
-    """Facts without the entities that one owner alone knows from fewer than `degree` facts.
+    """Drop the entities that only one owner has, in fewer than `degree` facts: nothing can be learned about them.
 
-    Nothing can be learned of such an entity, nor from it. What several owners know stays, however little each does.
+    Entities of several owners stay, however few facts each has.
     """
     known = Counter(entity for facts in owners.values() for entity in entities(facts))
     shared = {entity for entity, count in known.items() if count > 1}
@@ -102,12 +102,21 @@ def _trim(facts: set[Fact], shared: set[str], degree: int) -> set[Fact]:
 
 
 def split(facts: Iterable[Fact], owner: str, shares: tuple[float, float, float], seed: int) -> dict[str, list[Fact]]:
-    """Train, valid and test, each sorted: disjoint, together all facts; every entity and relation occurs in train.
+    """Split facts into train, valid and test such that every entity and relation occurs in train.
 
-    Facts are ordered by a hash of themselves, the owner and the seed. The first to hold some entity or relation is
-    pinned to train; of the others, valid and test get their share of all facts, or all there is in proportion.
+    Facts are ordered by a hash of themselves, the owner and the seed. The first with some entity or relation goes to
+    train; of the others, valid and test get their share of all facts, or as much as there is, in proportion.
+
+    Args:
+        facts: of one owner.
+        owner: its name.
+        shares: of train, valid and test.
+        seed: of the order.
+
+    Returns:
+        Disjoint, sorted lists by split.
     """
-    ordered = sorted(facts, key=lambda fact: _lot(fact, owner, seed))
+    ordered = sorted(facts, key=lambda fact: _rank(fact, owner, seed))
     seen: set[tuple[str, str]] = set()
     train: list[Fact] = []
     free: list[Fact] = []
@@ -124,5 +133,5 @@ def split(facts: Iterable[Fact], owner: str, shares: tuple[float, float, float],
     return {name: sorted(part) for name, part in zip(SPLITS, parts, strict=True)}
 
 
-def _lot(fact: Fact, owner: str, seed: int) -> bytes:
+def _rank(fact: Fact, owner: str, seed: int) -> bytes:
     return hashlib.blake2b("\t".join((str(seed), owner, *fact)).encode(), digest_size=16).digest()

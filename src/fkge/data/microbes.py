@@ -1,7 +1,7 @@
-"""The microbes: two laboratories, each with a model of its bacterium's metabolism, *E. coli* and *Salmonella*.
+"""The federation ``microbes``: two laboratories, each with a model of a bacterium's metabolism.
 
-The models are SBML files that ship with cobra. They share names of metabolites and reactions (those of BiGG), not of
-genes: which gene's product catalyses what, each has to find out by itself.
+The models, of *E. coli* and *Salmonella*, are SBML files that ship with cobra. They share the names of metabolites and
+reactions (those of BiGG), not of genes, so each owner learns by itself which gene's product catalyses what.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ from xml.etree import ElementTree
 
 from fkge.data.facts import Claim, Origin, Recipe
 from fkge.data.wheels import Wheel
-from fkge.trace import Progress
+from fkge.progress import Progress
 
-COBRA = Wheel(
-    "cobra",
-    "0.32.1",
-    "cobra-0.32.1-py2.py3-none-any.whl",
-    "6ebfc29503224371ff5390ce0ce347b738415bd37a2dfb8a9683591c6e5535dc",
-)
+COBRA = Wheel("cobra", "0.32.1", "6ebfc29503224371ff5390ce0ce347b738415bd37a2dfb8a9683591c6e5535dc", "py2.py3-none-any")
 
 _FILES = {"ecoli": "iJO1366", "salmonella": "salmonella"}
 
-# Not reactions of the cell: what the model lets in and out, and the sum of all that growth takes.
+# Not reactions of the cell: exchanges with its surroundings, and the sum of what growth consumes.
 _BOOKKEEPING = re.compile("EX_|DM_|sink_|.*biomass", re.IGNORECASE)
 
 ORIGINS = {
@@ -44,7 +39,7 @@ ORIGINS = {
 
 
 def claims(sbml: bytes) -> Iterator[Claim]:
-    """What a model in SBML says of metabolites, reactions and genes."""
+    """Yield the claims of a model in SBML about metabolites, reactions and genes."""
     for element in ElementTree.fromstring(sbml).iter():
         kind = _local(element.tag)
         if kind == "species":
@@ -58,7 +53,7 @@ def claims(sbml: bytes) -> Iterator[Claim]:
 
 
 def _metabolite(element: ElementTree.Element) -> Iterator[Claim]:
-    """A metabolite is a compound in a compartment."""
+    # a metabolite is a compound in a compartment
     name, compartment = _plain(_get(element, "id")), _get(element, "compartment")
     compound = f"compound:{name.removesuffix(f'_{compartment}')}"
     yield f"metabolite:{name}", "in_compartment", f"compartment:{compartment}"
@@ -81,17 +76,17 @@ def _reaction(element: ElementTree.Element) -> Iterator[Claim]:
 
 
 def _local(tag: str) -> str:
-    """A tag without its namespace."""
+    """Return a tag without its namespace."""
     return tag.rpartition("}")[2]
 
 
 def _get(element: ElementTree.Element, attribute: str) -> str:
-    """An attribute, whatever its namespace; empty if it is not there."""
+    """Return an attribute in any namespace; empty if there is none."""
     return next((value for key, value in element.attrib.items() if _local(key) == attribute), "")
 
 
 def _plain(identifier: str) -> str:
-    """A name without SBML's prefix: ``M_glc__D_c`` is ``glc__D_c``."""
+    """Return a name without SBML's prefix: ``M_glc__D_c`` becomes ``glc__D_c``."""
     return re.sub("^[MRG]_", "", identifier)
 
 

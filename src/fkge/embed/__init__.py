@@ -8,7 +8,10 @@ from fkge.embed.checkpoint import save_model as save_model
 from fkge.embed.checkpoint import save_tensors as save_tensors
 from fkge.embed.dp import DpSettings as DpSettings
 from fkge.embed.dp import DpTrainer as DpTrainer
+from fkge.embed.fit import Best as Best
+from fkge.embed.fit import BestState as BestState
 from fkge.embed.fit import FitState as FitState
+from fkge.embed.fit import TrainingLoop as TrainingLoop
 from fkge.embed.fit import fit as fit
 from fkge.embed.models import MODELS as MODELS
 from fkge.embed.models import Model as Model
@@ -17,7 +20,6 @@ from fkge.embed.models import Table as Table
 from fkge.embed.models import model_class as model_class
 from fkge.embed.tables import Snapshot as Snapshot
 from fkge.embed.tables import Tables as Tables
-from fkge.embed.trainer import Graft as Graft
 from fkge.embed.trainer import Trainer as Trainer
 from fkge.embed.trainer import initial_bound as initial_bound
 from fkge.embed.trainer import make_model as make_model

@@ -1,8 +1,8 @@
 """Batches: which positives, which negatives, in which order. All of it follows from (seed, epoch, chunk).
 
-Nothing is drawn from a running generator, so training can stop after any batch and go on as if it had not.
+Nothing is drawn from a running generator, so training can stop after any batch and resume without a difference.
 
-Positives stand in groups that share one draw of negatives: (groups, size) positives, (groups, k) negatives.
+Positives form groups that share one draw of negatives: (groups, size) positives, (groups, k) negatives.
 With ``share = 1`` every positive is its own group. For models that project entities, the groups of a batch are
 pure, one relation each, and sorted by relation; places left over carry weight 0.
 """
@@ -37,6 +37,7 @@ class Batch:
         facts: with them, a negative that makes a training triple with a positive must not count; see `false_negatives`.
         bounds: first group of each step, and the number of groups.
         positives: how many positives there are.
+        entities: how many entities negatives were drawn from.
     """
 
     head: Tensor
@@ -48,13 +49,14 @@ class Batch:
     facts: Facts | None
     bounds: npt.NDArray[np.int64]
     positives: int
+    entities: int
 
     def steps(self) -> Iterator[Batch]:
         """The same, one step at a time."""
         for a, b in pairwise(self.bounds.tolist()):
             yield Batch(
                 self.head[a:b], self.relation[a:b], self.tail[a:b], self.corrupt_tail[a:b], self.weight[a:b],
-                self.negative[a:b], self.facts, np.array([0, b - a]), 0,
+                self.negative[a:b], self.facts, np.array([0, b - a]), 0, self.entities,
             )  # fmt: skip
 
     def false_negatives(self) -> Tensor | None:
@@ -93,7 +95,17 @@ class Facts:
         return out
 
     def known(self, fixed: Tensor, relation: Tensor, tail: Tensor, entities: Tensor) -> Tensor:
-        """Which `entities` (groups, k) complete (fixed, relation), (groups, size) each: (groups, size, k) bool."""
+        """Which `entities` complete (fixed, relation).
+
+        Args:
+            fixed: (groups, size) int64 kept entities.
+            relation: (groups, size) int64.
+            tail: (groups, size) bool: the missing place is the tail.
+            entities: (groups, k) int64 candidates.
+
+        Returns:
+            (groups, size, k) bool.
+        """
         pair = (fixed * self.relations + relation).unsqueeze(-1)
         candidate = entities.unsqueeze(1)
         heads, tails = self.heads.contains(pair, candidate), self.tails.contains(pair, candidate)
@@ -221,7 +233,7 @@ class Batcher:
             filled = torch.ones(n, 1, dtype=torch.bool, device=device)
             negative = self._draw(head, relation, tail, corrupt_tail, generator)
             h, r, t, side = (x.unsqueeze(1) for x in (head, relation, tail, corrupt_tail))
-            return Batch(h, r, t, side, filled, negative, None, bounds, n)
+            return Batch(h, r, t, side, filled, negative, None, bounds, n, self.entities)
 
         # Runs of positives that may share a group: one relation of one step, or a whole step.
         step = torch.arange(n, device=device) // self.batch
@@ -244,7 +256,7 @@ class Batcher:
         bounds = np.append(0, np.cumsum(per_step.cpu().numpy()))
         negative = torch.randint(self.entities, (groups, self.negatives), generator=generator, device=device)
         h, r, t, side = (x.index_select(0, source).view(groups, size) for x in (head, relation, tail, corrupt_tail))
-        return Batch(h, r, t, side, filled.view(groups, size), negative, self._facts, bounds, n)
+        return Batch(h, r, t, side, filled.view(groups, size), negative, self._facts, bounds, n, self.entities)
 
     def _draw(
         self, head: Tensor, relation: Tensor, tail: Tensor, corrupt_tail: Tensor, generator: torch.Generator
@@ -256,3 +268,23 @@ class Batcher:
         uniform = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         fixed = torch.where(corrupt_tail, head, tail)
         return self._facts.draw_outside(fixed, relation, corrupt_tail, uniform)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Triples with their negatives.
+
+    Attributes:
+        head, relation, tail: (n,) int64.
+        corrupt_tail: (n,) bool, which side the negatives stand on.
+        negative: (n, k) int64 entities.
+    """
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    corrupt_tail: Tensor
+    negative: Tensor
+
+    def __len__(self) -> int:
+        return len(self.head)

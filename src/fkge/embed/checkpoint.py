@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,30 @@ from torch import Tensor
 from fkge.embed.tables import Tables
 from fkge.embed.trainer import Trainer, make_tables
 from fkge.errors import FkgeError, RunError
+from fkge.files import replacing
 from fkge.settings import TrainSettings
-from fkge.trace import sync_folder
 
 _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
 _DIGEST = "digest"
 
 
 def save_model(path: Path, tables: Tables, settings: TrainSettings) -> None:
-    """Write the tables, with all that is needed to make them again."""
+    """Write the tables, with all that is needed to make them again.
+
+    Args:
+        path: the file.
+        tables: what is written; no optimiser state.
+        settings: how they were trained.
+    """
     save_tensors(path, _MODEL, tables.export(state=False), {"settings": settings.model_dump()})
 
 
 def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]:
-    """Tables and settings from `save_model`."""
+    """Tables and settings from `save_model`.
+
+    Raises:
+        RunError: the file is missing, damaged, or of another kind.
+    """
     tensors, about = load_tensors(path, _MODEL)
     try:
         settings = TrainSettings.build({**about["settings"], "device": device}, str(path))
@@ -46,13 +55,23 @@ def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]
 
 
 def save_checkpoint(path: Path, trainer: Trainer, about: Mapping[str, Any]) -> None:
-    """Write the whole state of a training, and whatever its keeper wants to find again."""
+    """Write the whole state of a training, and `about`, which `load_checkpoint` returns.
+
+    Args:
+        path: the file.
+        trainer: its position, tables and optimiser state are written.
+        about: JSON-able values of the caller.
+    """
     state = {"trainer": trainer.position(), "about": dict(about)}
     save_tensors(path, _CHECKPOINT, trainer.tables.export(state=True), state)
 
 
 def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
-    """Put `trainer` where `save_checkpoint` found it; return the keeper's own."""
+    """Put `trainer` where `save_checkpoint` found it; return its `about`.
+
+    Raises:
+        RunError: the file is missing, damaged, or of another run.
+    """
     tensors, state = load_tensors(path, _CHECKPOINT)
     try:
         trainer.tables.load(tensors)
@@ -69,27 +88,34 @@ def save_tensors(
     """Write named tensors and a JSON-able state as one file of this `kind`, in one step.
 
     Args:
+        path: the file.
+        kind: identifier of the format.
+        tensors: by name.
+        state: kept in the metadata as JSON.
         digest: so that a file damaged later shows when it is read, not just one that was cut short.
     """
-    temporary = path.with_name(path.name + ".part")
     if digest:
         state = {**state, _DIGEST: _digest(tensors, state)}
     # One string, with sorted keys: safetensors orders metadata at random, and files should repeat to the bit.
     metadata = {"fkge": json.dumps({"format": kind, **state}, sort_keys=True)}
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
-    with temporary.open("rb+") as f:
-        os.fsync(f.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    with replacing(path) as temporary:
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
 
 
 def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` wrote; a file of another kind is refused."""
+    """Read what `save_tensors` wrote.
+
+    Returns:
+        The tensors by name, and the state.
+
+    Raises:
+        RunError: the file is missing, damaged or of another kind.
+    """
     try:
         with safe_open(path, framework="pt") as f:
             state = json.loads((f.metadata() or {}).get("fkge", "{}"))
             if state.get("format") != kind:
-                raise RunError(f"{path}: is no {kind} file (it says {state.get('format')!r})")
+                raise RunError(f"{path}: is no {kind} file (its format is {state.get('format')!r})")
             tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
             expected = state.pop(_DIGEST, None)
             if expected not in (None, _digest(tensors, {k: v for k, v in state.items() if k != "format"})):
@@ -102,7 +128,7 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
 
 
 def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
-    """Of everything in a file."""
+    """BLAKE2b over state and tensors."""
     digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -1,15 +1,15 @@
-"""Training that one triple cannot be read out of: DP-SGD on an owner's triples.
+"""Differentially private training: DP-SGD on an owner's triples.
 
 Neighbouring graphs differ by one training triple, added or removed; the vocabulary (which rows there are) is public.
 A *step* sums clipped gradients (`dp_gradients`: one triple moves the sum by at most 1 in L2, over all trained tables),
 adds Gaussian noise of standard deviation σ to *every* number of every row, touched or not, and lets an optimiser move
 the tables along. That is a Gaussian mechanism of sensitivity 1 on a Poisson sample of rate q; whatever is computed of
 its outputs, by anybody, is post-processing. What an accountant needs is (σ, q, number of steps): `DpSettings.noise`,
-`DpSettings.rate`, `DpTrainer.steps_in`.
+`DpSettings.rate`, `DpSettings.steps_in`.
 
 What a step does *not* depend on: the number of triples (it is private: the rate is the setting, and nothing is divided
 by a batch's size), losses, and the order of triples. What it is not: a guarantee for an entity, for a fact that several
-triples tell, for validation triples, or against one who measures time. Noise is as good as `dp_noise` says.
+triples state, for validation triples, or against timing. `dp_noise` states the quality of the noise.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fkge.embed.dp_gradients import TABLES, Examples, Gradients, draw, make_gradients
+from fkge.embed import kernels
+from fkge.embed.batches import Examples
+from fkge.embed.dp_gradients import TABLES, Gradients, draw, make_gradients
 from fkge.embed.dp_noise import Noise, fresh_key
+from fkge.embed.losses import find_loss
 from fkge.embed.optimizers import BETA1, BETA2, EPSILON
 from fkge.embed.tables import Tables
-from fkge.embed.trainer import Graft, fallen
+from fkge.embed.trainer import BaseTrainer, triple_ids
 from fkge.errors import SettingsError
+from fkge.progress import Task
 from fkge.settings import Settings, TrainSettings
-from fkge.trace import Task
 
 _CHUNKS = 4
 """Breaks in an epoch of many steps, at most. Before each, all noise put off must be drawn."""
@@ -103,19 +106,39 @@ class DpSettings(Settings):
         return epochs * self.steps
 
     def rate_for(self, noise: float, steps: int, dim: int, margin: float) -> float:
-        """The learning rate of `steps` steps under `noise`: `lr`, or as `travel` says."""
+        """The learning rate of `steps` steps under `noise`: `lr`, or what `travel` asks for.
+
+        Args:
+            noise: σ of every step.
+            steps: of the whole plan.
+            dim: width of an entity's row.
+            margin: of the loss.
+
+        Raises:
+            SettingsError: `travel` counts in margins, and there is none.
+        """
         if self.travel is None or self.optimizer == "adam":
             return self.lr
+        if margin == 0:
+            raise SettingsError(
+                "dp.travel counts in margins, and by default the losses of DistMult and ComplEx have none; set dp.lr "
+                "instead, or dp.margin"
+            )
         still = 1 - self.momentum if self.optimizer == "momentum" else 1.0
         return self.travel * margin * still / (max(noise, 1e-3) * math.sqrt(steps * dim))
 
     def of(self, train: TrainSettings) -> TrainSettings:
-        """`train` with what private training does put in place of what it would not heed."""
+        """`train` with what private training does put in place of what it would not heed.
+
+        A loss over all entities becomes the same cross-entropy over negatives: a triple must not move every row. There
+        is one row for each relation: its inverse would halve what each learns, under as much noise.
+        """
         own = {key: value for key in ("dim", "margin", "init", "norm") if (value := getattr(self, key)) is not None}
         return train.model_copy(
             update={
                 "lr": self.lr, "negatives": self.negatives, "share": 1, "corruption": "uniform", "filtered": False,
-                "schedule": "linear", "decay": self.decay, **own,
+                "schedule": "linear", "decay": self.decay, "reciprocal": False, "smoothing": 0.0, "dropout": 0.0,
+                "relation_weight": 0.0, "loss": "sampled" if find_loss(train.loss).all_entities else train.loss, **own,
             }
         )  # fmt: skip
 
@@ -128,8 +151,8 @@ class _Steps(Protocol):
     def flush(self) -> None: ...
 
 
-class DpTrainer:
-    """Trains `tables` on `triples` privately, epoch by epoch. Has `Trainer`'s surface, so that an owner uses either.
+class DpTrainer(BaseTrainer):
+    """Trains `tables` on `triples` privately, epoch by epoch. Has `Trainer`'s interface, so that an owner uses either.
 
     Args:
         triples: (n, 3) head, relation, tail; there may be none.
@@ -138,26 +161,16 @@ class DpTrainer:
         noise: where the key of all secret randomness is drawn from; the system's entropy if None. Give one only to
             repeat a simulation: torch seeds a CPU generator with 32 bits, which anybody can try out.
 
-    Attributes:
-        epoch: epochs finished.
-        chunk: chunks of the current epoch finished.
-        lr_scale: factor on the learning rate. It must not follow from what private data says, unless that is paid for.
+    `lr_scale` must not follow from private data, unless that is paid for.
     """
 
     def __init__(
         self, tables: Tables, triples: npt.NDArray[np.integer] | Tensor, settings: TrainSettings, private: DpSettings,
         noise: torch.Generator | None = None,
     ) -> None:  # fmt: skip
-        self.tables = tables
-        self.settings = settings
+        super().__init__(tables, settings, private.lr)
         self.private = private
-        self.epoch = 0
-        self.chunk = 0
-        self.lr_scale = 1.0
-        self._loss = 0.0
-        self._seen = 0
-        ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
-        self._columns = [column.contiguous() for column in ids.to(tables.device, torch.int64).unbind(1)]
+        self._columns = [column.contiguous() for column in triple_ids(triples, tables).unbind(1)]
         self._gradients = make_gradients(tables, settings, private.clip, learn=private.relations == "learn")
         self._noise = Noise(fresh_key(noise), tables.device, kernels=settings.kernels)
         self._trained = [name for name in TABLES if name == "entity" or private.relations == "learn"]
@@ -168,32 +181,19 @@ class DpTrainer:
 
     @property
     def triples(self) -> int:
-        """Training triples. Private: for the owner's eyes."""
+        """Number of training triples. Private: never release it."""
         return len(self._columns[0])
-
-    @property
-    def lr(self) -> float:
-        """The learning rate now."""
-        return self.private.lr * self.lr_scale
-
-    def steps_in(self, epochs: int) -> int:
-        """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
-        return self.private.steps_in(epochs)
-
-    def fall_linearly(self, done: int, epochs: int) -> None:
-        """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
-        self.lr_scale = fallen(self.settings.decay, done, epochs)
 
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
         """Finish the current epoch. When it returns, and whenever `stop` is asked, the tables have all their noise.
 
         Args:
-            task: told of every chunk's triples.
+            task: shows progress after every chunk.
             stop: asked between chunks; True leaves the epoch where it is, to be finished by the next call.
 
         Returns:
-            The mean loss of the triples met, or None if the epoch was stopped. It is *not* private, nor is what `task`
-            is told: for the owner's eyes, and for no decision about what leaves.
+            The mean loss of the sampled triples, or None if the epoch was stopped. Neither it nor the progress is
+            protected: never release them, or base on them what is released.
         """
         steps, each = self.private.steps, self._steps_per_chunk
         self._steps.begin(self.lr)
@@ -207,8 +207,8 @@ class DpTrainer:
                     return None
         self._steps.flush()
         self._average()
-        mean = self._loss / max(self._seen, 1)
-        self.epoch, self.chunk, self._loss, self._seen = self.epoch + 1, 0, 0.0, 0
+        mean = self._loss / max(self._count, 1)
+        self.epoch, self.chunk, self._loss, self._count = self.epoch + 1, 0, 0.0, 0
         return mean
 
     def averaged(self, table: str) -> Tensor:
@@ -218,29 +218,16 @@ class DpTrainer:
         seen = self.tables.state(table, "averaged", columns=False) > 0
         return torch.where(seen.unsqueeze(1), self.tables.state(table, "average"), self.tables[table])
 
-    def position(self) -> dict[str, float]:
-        """Where training stands; with the tables, its whole state but for the noise to come. For the owner's eyes."""
-        return {
-            "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale,
-            "loss": self._loss, "steps": self._seen,
-        }  # fmt: skip
-
     def move_to(self, position: Mapping[str, float]) -> None:
-        """Go on from `position`, with noise that was never used before.
+        """Resume from `position`, with noise that was never used before.
 
-        The same noise on other gradients would cancel out of their difference. Steps lived twice are paid for twice.
+        The same noise on other gradients would cancel out of their difference. Steps made twice are paid for twice.
         """
-        self.epoch, self.chunk = int(position["epoch"]), int(position["chunk"])
-        self.lr_scale, self._loss, self._seen = position["lr_scale"], position["loss"], int(position["steps"])
+        super().move_to(position)
         self._noise = self._noise.child(self.epoch, self.chunk)
         self._steps = self._make_steps()
 
-    @property
-    def grafted(self) -> bool:
-        """Never: see `graft`."""
-        return False
-
-    def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> Graft:
+    def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> None:
         """Refused: virtual triples would be examples that nobody accounts for."""
         raise SettingsError("private training takes no virtual triples; leave `neighbours` off")
 
@@ -268,9 +255,9 @@ class DpTrainer:
     def _make_steps(self) -> _Steps:
         p = self.private
         linear = p.optimizer != "adam" and p.steps > 1
-        if p.lazy and linear and self._noise.kernels and self.tables.model.kernel is not None:
-            from fkge.embed.dp_kernels import KernelGradients  # numba: only where it is used
-            from fkge.embed.dp_lazy import LazySteps
+        if p.lazy and linear and kernels.can_run(self.tables, self.settings):
+            from fkge.embed.kernels.lazy_noise import LazySteps
+            from fkge.embed.kernels.private import KernelGradients  # numba: only where it is used
 
             assert isinstance(self._gradients, KernelGradients)
             return LazySteps(
@@ -283,9 +270,9 @@ class DpTrainer:
         chosen = self._noise.select(self.triples, self.private.rate)
         parts = (self._examples(ids, number) for ids in chosen.split(self.private.gather) if len(ids))
         self._loss += self._steps.step(parts, len(chosen) * (self.private.negatives + 2))
-        self._seen += len(chosen)
+        self._count += len(chosen)
         if task is not None:
-            task.advance(len(chosen), loss=self._loss / max(self._seen, 1))
+            task.advance(len(chosen), loss=self._loss / max(self._count, 1))
 
     def _examples(self, ids: Tensor, number: int) -> Examples:
         head, relation, tail = (column[ids] for column in self._columns)
@@ -309,7 +296,14 @@ class DpTrainer:
 
 
 class EagerSteps:
-    """Private steps with noise on every row at every step: any model, device and optimiser."""
+    """Private steps with noise on every row at every step: any model, device and optimiser.
+
+    Args:
+        tables: what is trained.
+        gradients: sums clipped gradients.
+        source: of the noise.
+        private: optimiser, noise and what is learned.
+    """
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
@@ -342,7 +336,7 @@ class EagerSteps:
         return loss
 
     def flush(self) -> None:
-        """Nothing is ever put off."""
+        """Do nothing: this trainer defers no noise."""
 
     @property
     def _numbers(self) -> int:

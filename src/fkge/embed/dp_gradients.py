@@ -1,9 +1,9 @@
-"""Gradients of which one triple can move only so much: example by example, clipped, summed.
+"""Clipped gradients, example by example, and their sum: one triple moves it by a bounded amount.
 
 An *example* is one training triple with its own negatives. Its negatives and the side they stand on follow from
 (seed, step, the triple itself), never from its place in a list or from another triple, so adding a triple to the graph
 adds one example to the sum and leaves all others as they were. Its gradient is clipped as a whole, over all rows of all
-trained tables together. Where an example meets a row more than once (a loop, a negative that equals an end, a negative
+trained tables together. Where an example names a row more than once (a loop, a negative that equals an end, a negative
 drawn twice) the parts are summed *before* the length is taken: clipping them apart would let √m times too much through.
 
 Sums are in units of the clip: one example moves a sum by at most 1 in L2.
@@ -11,40 +11,22 @@ Sums are in units of the clip: one example moves a sum by at most 1 in L2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fkge.embed.losses import loss_per_positive, margin_of
+from fkge.embed import kernels
+from fkge.embed.batches import Examples
+from fkge.embed.losses import find_loss, margin_of, regularizer_of, sampling_correction
 from fkge.embed.models import Relations
+from fkge.embed.reciprocal import Reciprocal
 from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
 
 TABLES = ("entity", "relation")
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Triples with their negatives.
-
-    Attributes:
-        head, relation, tail: (n,) int64.
-        corrupt_tail: (n,) bool, which side the negatives stand on.
-        negative: (n, k) int64 entities.
-    """
-
-    head: Tensor
-    relation: Tensor
-    tail: Tensor
-    corrupt_tail: Tensor
-    negative: Tensor
-
-    def __len__(self) -> int:
-        return len(self.head)
 
 
 class Gradients(Protocol):
@@ -54,7 +36,7 @@ class Gradients(Protocol):
         """Add the clipped gradient of each example, divided by the clip, to `sums`: whole tables.
 
         Returns:
-            The sum of the losses. It is *not* private: for the owner's eyes.
+            The sum of the losses. It is *not* protected: never release it.
         """
 
 
@@ -62,6 +44,15 @@ def draw(head: Tensor, relation: Tensor, tail: Tensor, entities: int, negatives:
     """Examples of the given triples (n,) with uniform negatives, unfiltered: a filter would ask about other triples.
 
     The numbers are a hash (splitmix64) of seed, step, triple and count. They need not be secret.
+
+    Args:
+        head: (n,) int64, as relation and tail.
+        relation: of the triples.
+        tail: of the triples.
+        entities: how many there are to draw from.
+        negatives: of each triple.
+        seed: of all draws.
+        step: number of the step.
     """
     mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64).view(np.int64)[0]
     own = _mix(_mix(_mix(head + int(mixed)) + relation) + tail)
@@ -126,11 +117,14 @@ class TorchGradients:
         query = torch.where(side, model.tail_query(head, relations), model.head_query(tail, relations))
         positive = model.similarity(query, torch.where(side, tail, head)).reshape(-1)
         negatives = model.similarity(query, negative).squeeze(1)
-        loss = loss_per_positive(s.loss, positive, negatives, self.margin, s.temperature).sum()
+        loss_of = find_loss(s.loss)
+        if loss_of.sampled:
+            negatives = negatives + sampling_correction(tables.entities, examples.negative.shape[1])
+        loss = loss_of.per_positive(positive, negatives, self.margin, s.temperature).sum()
         objective = loss
         if s.regularization:
-            cubes = entity[:, :2].abs().pow(3).sum() + relation.abs().pow(3).sum()
-            objective = loss + s.regularization * cubes
+            sums = regularizer_of(s, model)(entity[:, :2]).sum() + regularizer_of(s, model, "relation")(relation).sum()
+            objective = loss + s.regularization * sums
         gradients = torch.autograd.grad(objective, wanted)
         return loss.detach(), gradients[0], gradients[1] if self.learn else None
 
@@ -147,15 +141,32 @@ def _summed(gradient: Tensor, ids: Tensor) -> Tensor:
 
 
 def make_gradients(tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> Gradients:
-    """The fastest that computes these tables' model on their device."""
+    """The fastest that computes these tables' model on their device.
+
+    Args:
+        tables: what is trained.
+        settings: loss, margin, regularisation and whether kernels may run.
+        clip: C, the longest gradient that goes in unshortened.
+        learn: whether relations are trained.
+
+    Raises:
+        SettingsError: the model or the loss cannot be trained privately.
+    """
     model = tables.model
+    if find_loss(settings.loss).all_entities:
+        raise SettingsError(
+            f"loss: {settings.loss} cannot be trained privately: a triple would move every entity; use sampled, "
+            "sigmoid or margin"
+        )
+    if isinstance(model, Reciprocal):
+        raise SettingsError(f"reciprocal: {model.name} cannot be trained privately with it; leave reciprocal off")
     if model.projects or sorted((*tables.names("entity"), *tables.names("relation"))) != sorted(TABLES):
         raise SettingsError(
             f"{model.name} cannot be trained privately: it looks at an entity through the relation's projection, which "
             "every triple of the relation would move; use TransE, DistMult, ComplEx or RotatE"
         )
-    if settings.kernels and tables.device.type == "cpu" and model.kernel is not None:
-        from fkge.embed.dp_kernels import KernelGradients  # numba: only where it is used
+    if kernels.can_run(tables, settings):
+        from fkge.embed.kernels.private import KernelGradients  # numba: only where it is used
 
         return KernelGradients(tables, settings, clip, learn=learn)
     return TorchGradients(tables, settings, clip, learn=learn)

@@ -1,14 +1,14 @@
 """Secret randomness for private training: a ChaCha stream, and Gaussians made of it.
 
-Why no `torch.Generator`: whoever sees the noise on rows that no triple touched sees the generator's own output. A
+Why no `torch.Generator`: the noise on rows that no triple touched shows the generator's own output. A
 Mersenne twister is linear and gives its state away after 624 words, and torch seeds it with 32 bits: one who knows all
 triples but one could compute the noise on the touched rows and take it off. ChaCha (12 rounds) is a cipher's key
 stream, with a key of 256 bits: knowing any part of it helps with no other part.
 
-Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still tell something of the sum
+Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum
 (Mironov 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
-`_words` below runs on every device. The CPU has a compiled twin in `dp_kernels`, the same to the bit.
+`_words` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fkge.embed.chacha import COLUMNS, DIAGONALS, LANES
+
 ROUNDS = 12
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
-COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
-DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
-LANES = 16
-"""Blocks of 16 words come in groups of this many, computed side by side."""
 GAUSSIAN, CHOICE = 0, 1
 """Streams: noise, and which triples a step takes."""
 
@@ -56,7 +54,7 @@ class Noise:
         """Blocks used of each stream."""
 
     def child(self, *position: int) -> Noise:
-        """Another stream, for a life that goes on from `position`; no word of this one comes again in it."""
+        """Another stream, for a training resumed at `position`; it repeats no word of this one."""
         text = b"fkge.noise.1" + self._key + repr(position).encode()
         return Noise(hashlib.sha256(text).digest(), self.device, kernels=self.kernels)
 
@@ -64,7 +62,7 @@ class Noise:
         """(rows, width) float32 standard Gaussians."""
         groups, start = self.take(GAUSSIAN, rows * width)
         if self.kernels:
-            from fkge.embed.dp_kernels import gaussians
+            from fkge.embed.kernels.private import gaussians
 
             flat = torch.from_numpy(gaussians(self.key, GAUSSIAN, start, groups, ROUNDS))
         else:
@@ -102,7 +100,7 @@ class Noise:
         """At least `size` words of the stream of choices, (n,) int32."""
         groups, start = self.take(CHOICE, size)
         if self.kernels:
-            from fkge.embed.dp_kernels import chacha
+            from fkge.embed.kernels.private import chacha
 
             return torch.from_numpy(chacha(self.key, CHOICE, start, groups, ROUNDS).view(np.int32)).view(-1)
         return _words(self.key, CHOICE, start, groups, ROUNDS, self.device).flatten()

@@ -1,48 +1,169 @@
-"""From fresh tables to the best ones: epochs, validation, early stopping, checkpoints.
+"""Train, validate, keep the best: the one training loop, and `fit`, which drives it for a lone owner.
 
-The validation score, the files and the picture on the screen are handed in; this module decides when to validate,
-what is best, when the learning rate falls and when to stop.
+`TrainingLoop` knows when the learning rate falls, whether a validation score is the best so far, and how to return to
+the best tables. Its callers decide when to validate and when to stop: `fit` here, an owner's rounds
+(`fkge.federation.owner.training`), its private track, and the baselines with a server (`fkge.experiment.central`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
+from fkge.embed.dp import DpTrainer
+from fkge.embed.tables import Snapshot, Tables
 from fkge.embed.trainer import Trainer
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress, Task
 
 SECONDS_BETWEEN_CHECKPOINTS = 30.0
-"""A matter of how much work a crash may cost; it does not change what is computed."""
+"""How much work a crash may cost; it does not change what is computed."""
 
-
-class Keeper(Protocol):
-    """Where a fit keeps what must survive."""
-
-    def best(self, trainer: Trainer) -> None:
-        """The tables are the best so far."""
-
-    def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
-        """Keep everything that is needed to go on from here."""
-
-    def event(self, name: str, **fields: Any) -> None:
-        """Something worth a line in the trace."""
+Phase = Callable[[int], tuple[int, int]]
+"""Maps an epoch to the first epoch of the phase it belongs to, and the first one after it."""
 
 
 @dataclass
-class FitState:
-    """What a fit remembers beside the trainer's own state."""
+class BestState:
+    """The best validation so far. The driver of a loop saves it.
+
+    Attributes:
+        best_score: the highest validation score; None before the first validation.
+        best_epoch: epochs finished when it was reached.
+        stale: validations since then, or since the last roll-back.
+    """
 
     best_score: float | None = None
     best_epoch: int = 0
     stale: int = 0
-    """Validations since the best one."""
+
+
+class Best:
+    """Compare validation scores of `tables` and keep the tables with the highest one.
+
+    Args:
+        tables: what is scored; `restore` writes the best ones back into it.
+        state: updated in place by `update`.
+        keep: called when the tables are the best so far; by default a snapshot is kept in memory.
+    """
+
+    def __init__(self, tables: Tables, state: BestState, keep: Callable[[], None] | None = None) -> None:
+        self.tables = tables
+        self.state = state
+        self.snapshot: Snapshot | None = None
+        self._keep = keep or self._take_snapshot
+
+    def _take_snapshot(self) -> None:
+        self.snapshot = self.tables.snapshot(self.snapshot)
+
+    def update(self, score: float, epoch: int) -> bool:
+        """Record the score of the present tables after `epoch`; return whether it is the best (equal is not)."""
+        state = self.state
+        if state.best_score is not None and score <= state.best_score:
+            state.stale += 1
+            return False
+        state.best_score, state.best_epoch, state.stale = score, epoch, 0
+        self._keep()
+        return True
+
+    def restore(self) -> bool:
+        """Write the best tables, with their optimiser state, back; return False if there is no snapshot."""
+        if self.snapshot is None:
+            return False
+        self.tables.restore(self.snapshot)
+        return True
+
+
+def is_due(epoch: int, every: int, last: int) -> bool:
+    """Whether to validate now.
+
+    Args:
+        epoch: epochs finished.
+        every: distance between two validations.
+        last: the epoch after which to validate in any case.
+    """
+    return epoch % every == 0 or epoch == last
+
+
+class TrainingLoop:
+    """Train epoch by epoch under a learning-rate schedule, and keep the tables with the best validation score.
+
+    Args:
+        trainer: trains the tables.
+        phase: over which epochs a linear schedule falls; all of ``settings.epochs`` if None.
+        schedule: ``linear`` or ``plateau``; the trainer's setting if None.
+        state: of an earlier run; fresh if None.
+        keep: see `Best`.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer | DpTrainer,
+        *,
+        phase: Phase | None = None,
+        schedule: Literal["plateau", "linear"] | None = None,
+        state: BestState | None = None,
+        keep: Callable[[], None] | None = None,
+    ) -> None:
+        self.trainer = trainer
+        self.best = Best(trainer.tables, state or BestState(), keep)
+        self._schedule = schedule or trainer.settings.schedule
+        self._phase = phase or (lambda _: (0, trainer.settings.epochs))
+
+    def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
+        """Finish the current epoch at the learning rate that is due; see `Trainer.run_epoch`."""
+        trainer = self.trainer
+        if self._schedule == "linear":
+            first, end = self._phase(trainer.epoch)
+            trainer.fall_linearly(trainer.epoch - first, end - first)
+        return trainer.run_epoch(task, stop)
+
+    def record(self, score: float) -> bool:
+        """Take the tables' validation score: keep the best tables, lower the rate on a plateau; True if improved."""
+        improved = self.best.update(score, self.trainer.epoch)
+        if not improved:
+            self.lower_rate()
+        return improved
+
+    def lower_rate(self) -> None:
+        """Reduce the learning rate after a validation that was no improvement, if the schedule is ``plateau``."""
+        if self._schedule == "plateau":
+            self.trainer.lr_scale *= self.trainer.settings.decay
+
+    def roll_back(self) -> bool:
+        """Return to the best tables and reset patience; False if the present ones are the best, or there are none."""
+        state = self.best.state
+        if state.stale == 0 or not self.best.restore():
+            return False
+        state.stale = 0
+        return True
+
+
+class Keeper(Protocol):
+    """Where `fit` keeps what must survive the process."""
+
+    def best(self, trainer: Trainer) -> None:
+        """Keep the tables: they are the best so far."""
+
+    def checkpoint(self, trainer: Trainer, state: FitState) -> None:
+        """Keep everything that is needed to resume from here."""
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Write a line to the trace."""
+
+
+@dataclass
+class FitState(BestState):
+    """What a fit remembers beside the trainer's own state.
+
+    Attributes:
+        validated: the epoch after which validation was last done.
+        seconds: time spent training and validating, over all starts.
+    """
+
     validated: int = -1
-    """The epoch after which validation was last done."""
     seconds: float = 0.0
-    """Time spent training and validating, over all starts."""
 
 
 def fit(
@@ -57,26 +178,28 @@ def fit(
     """Train until the epochs are used up or patience is.
 
     Args:
-        trainer: fresh, or put back where a checkpoint found it.
-        keeper: told of the best tables and of checkpoints.
+        trainer: fresh, or at the position of a checkpoint.
+        keeper: receives the best tables, checkpoints and events.
         state: from that checkpoint.
         validate: scores the tables, higher is better. Without it the last tables are the best.
-        stop: asked between chunks of an epoch; True makes a checkpoint and leaves.
+        progress: shows epochs and scores.
+        stop: asked between chunks of an epoch; True makes a checkpoint and returns.
 
     Returns:
-        The final state, or None if it was asked to stop. Killed or stopped anywhere and taken up again from
-        the last checkpoint, it ends in the same tables.
+        The final state, or None if it was asked to stop. Killed or stopped anywhere and resumed from the last
+        checkpoint, it ends in the same tables.
     """
     settings = trainer.settings
     state = state or FitState()
-    every = settings.validate_every if validate is not None else 0
+    every = settings.validate_every
+    loop = TrainingLoop(trainer, state=state, keep=lambda: keeper.best(trainer))
     started = time.monotonic() - state.seconds
     saved = time.monotonic()
 
     def checkpoint() -> None:
         nonlocal saved
         state.seconds = time.monotonic() - started
-        keeper.checkpoint(trainer, asdict(state))
+        keeper.checkpoint(trainer, state)
         saved = time.monotonic()
 
     def pause() -> bool:
@@ -86,41 +209,24 @@ def fit(
             checkpoint()
         return False
 
-    def due() -> bool:
-        return every > 0 and trainer.epoch > state.validated and (
-            trainer.epoch % every == 0 or trainer.epoch == settings.epochs
-        )  # fmt: skip
-
-    shown: dict[str, float | str] = {}
     with progress.task(f"training {settings.model}", settings.epochs * trainer.triples, "triples") as task:
         task.advance(trainer.epoch * trainer.triples)
         while True:
-            if due() and trainer.epoch > 0 and validate is not None:
+            fresh = trainer.epoch > max(0, state.validated)
+            if validate is not None and every and fresh and is_due(trainer.epoch, every, settings.epochs):
                 score = validate()
+                improved = loop.record(score)
                 state.validated = trainer.epoch
-                better = state.best_score is None or score > state.best_score
-                if better:
-                    state.best_score, state.best_epoch, state.stale = score, trainer.epoch, 0
-                    keeper.best(trainer)
-                else:
-                    state.stale += 1
-                    if settings.schedule == "plateau":
-                        trainer.lr_scale *= settings.decay
-                keeper.event("validated", epoch=trainer.epoch, mrr=score, best=better, lr=trainer.lr)
-                shown = {"mrr": score, "best": state.best_score or 0.0}
-                task.advance(0, **shown)
+                keeper.event("validated", epoch=trainer.epoch, mrr=score, best=improved, lr=trainer.lr)
+                task.advance(0, mrr=score, best=state.best_score or 0.0)
                 checkpoint()
             exhausted = settings.patience > 0 and state.stale >= settings.patience
             if trainer.epoch >= settings.epochs or exhausted:
                 break
-            if settings.schedule == "linear":
-                trainer.fall_linearly(trainer.epoch, settings.epochs)
-            loss = trainer.run_epoch(task, pause)
-            if loss is None:
-                checkpoint()
-                return None
-            keeper.event("epoch", epoch=trainer.epoch, loss=loss, lr=trainer.lr)
-            if stop is not None and stop():
+            loss = loop.run_epoch(task, pause)
+            if loss is not None:
+                keeper.event("epoch", epoch=trainer.epoch, loss=loss, lr=trainer.lr)
+            if loss is None or (stop is not None and stop()):
                 checkpoint()
                 return None
     if state.best_score is None:

@@ -4,11 +4,11 @@ A step of a few hundred positives is so little work for a GPU that nearly all of
 kernels one after the other. A graph launches them together, at a price: memory must stay where it was and shapes
 must stay what they were when it was recorded. So
 
-- a chunk of steps is copied into memory that stays, and a cursor on the device says which step is next (`_Window`);
+- a chunk of steps is copied into memory that stays, and a cursor on the device points at the next step (`_Window`);
 - rows are gathered place by place, not as unique rows: how many of those there are changes from step to step. Every
   place of a row then works out the row's new numbers, all of them the same, and writes them (`_Places`). The cost of
   a step does not depend on the size of the tables, and nothing is as large as a table;
-- a step shorter than the longest repeats its last group with weight 0: rows it has met anyway, nothing added;
+- a step shorter than the longest repeats its last group with weight 0: rows it names anyway, nothing added;
 - the recording is made again when a table's memory or shape, the facts or the sizes of a step have changed.
 
 `steps.AutogradStep` is the slow twin: same batches, same numbers up to the order of sums, and like it a run repeats
@@ -28,7 +28,6 @@ from fkge.embed import optimizers
 from fkge.embed.batches import Batch
 from fkge.embed.losses import margin_of, objective_of
 from fkge.embed.models import MODELS, Kind, Model, Relations
-from fkge.embed.optimizers import BETA1, BETA2, EPSILON, OptimizerName
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
 
@@ -94,7 +93,7 @@ class GraphedStep:
         }
 
     def _rehearse(self) -> None:
-        """Take a step as written. Also what a graph needs first: libraries that are awake, off the main stream."""
+        """Run one step without recording, on a side stream, so that CUDA libraries are initialised before recording."""
         self._rehearsed = True
         if self.tables.device.type != "cuda":
             self._step()
@@ -129,17 +128,19 @@ class GraphedStep:
         gradients = torch.autograd.grad(objective, list(rows.values()))
         with torch.no_grad():
             for kind, places in self._places.items():
-                places.meet(ids[kind].flatten())
+                places.assign(ids[kind].flatten())
             for (name, old), gradient in zip(rows.items(), gradients, strict=True):
                 spec = tables.spec(name)
                 places = self._places[spec.kind]
                 total = places.summed(gradient.flatten(0, 1))
-                _update(s.optimizer, tables, name, places, old.detach().flatten(0, 1), total, self._lr * spec.rate)
+                step = optimizers.direction(s.optimizer, tables, name, places.ids, total)
+                new = old.detach().flatten(0, 1) - self._lr * spec.rate * step
+                tables[name].index_copy_(0, places.ids, new)  # places of one row bring the same numbers
             self._total.add_(loss.detach())
 
 
 class _AtPlaces(Relations):
-    """Relation rows that stand at their places already."""
+    """Relation rows that are already gathered per position."""
 
     def __init__(self, rows: Mapping[str, Tensor]) -> None:
         self.rows = rows
@@ -158,7 +159,7 @@ class _Window:
     def __init__(self, batch: Batch) -> None:
         device = batch.head.device
         self._columns = [torch.empty_like(column) for column in _columns(batch)]
-        self._facts = batch.facts
+        self._facts, self._entities = batch.facts, batch.entities
         self._bounds = torch.zeros(len(batch.bounds), dtype=torch.int64, device=device)
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self._groups = torch.arange(_longest(batch), device=device)
@@ -196,7 +197,7 @@ class _Window:
         weight &= (group < end).unsqueeze(1)
         self._cursor.add_(1)
         bounds = np.array([0, len(self._groups)])
-        return Batch(head, relation, tail, corrupt_tail, weight, negative, self._facts, bounds, 0)
+        return Batch(head, relation, tail, corrupt_tail, weight, negative, self._facts, bounds, 0, self._entities)
 
 
 def _columns(batch: Batch) -> tuple[Tensor, ...]:
@@ -211,8 +212,8 @@ def _longest(batch: Batch) -> int:
 class _Places:
     """Where a step's rows stand among its places: how the gradients of one row find each other without a sort by row.
 
-    Every place writes its number on its row; whichever stays there speaks for the row, and reading it back tells
-    each place its speaker. That is a number per row of the table, and never needs to be wiped.
+    Every place writes its number at its row; the one that stays is the row's representative, and reading it back gives
+    each place its representative. That is a number per row of the table, and never needs to be reset.
 
     Args:
         places: ids per step.
@@ -221,46 +222,16 @@ class _Places:
 
     def __init__(self, places: int, rows: int, device: torch.device) -> None:
         self._number = torch.arange(places, device=device)
-        self._speaker_of_row = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._representative_of_row = torch.zeros(rows, dtype=torch.int64, device=device)
 
-    def meet(self, ids: Tensor) -> None:
-        """Take the rows `ids` (places,) of a step."""
+    def assign(self, ids: Tensor) -> None:
+        """Set the rows `ids` (places,) of a step."""
         self.ids = ids
-        self._speaker_of_row.index_copy_(0, ids, self._number)
-        self._speaker = self._speaker_of_row.index_select(0, ids)
+        self._representative_of_row.index_copy_(0, ids, self._number)
+        self._representative = self._representative_of_row.index_select(0, ids)
 
     def summed(self, gradient: Tensor) -> Tensor:
         """At each place the sum of `gradient` (places, width) over all places of its row."""
         # With accumulate, index_put_ sorts stably and adds in that order; index_add_ would in the order of arrival.
-        total = torch.zeros_like(gradient).index_put_((self._speaker,), gradient, accumulate=True)
-        return total.index_select(0, self._speaker)
-
-    def write(self, table: Tensor, values: Tensor) -> None:
-        """Put `values` (places, ...) into the rows; places of one row bring the same."""
-        table.index_copy_(0, self.ids, values)
-
-
-def _update(
-    name: OptimizerName, tables: Tables, table: str, places: _Places, old: Tensor, gradient: Tensor, lr: Tensor
-) -> None:
-    """`optimizers.update` from places instead of unique rows; `old` and `gradient` are (places, width)."""
-    ids = places.ids
-    if name == "sgd":
-        step = gradient
-    elif name == "adagrad":
-        total = tables.state(table, "sum")
-        new = total.index_select(0, ids).addcmul_(gradient, gradient)
-        places.write(total, new)
-        step = gradient / (new.sqrt() + EPSILON)
-    else:
-        mean, square = tables.state(table, "mean"), tables.state(table, "square")
-        steps = tables.state(table, "steps", columns=False)
-        count = steps.index_select(0, ids) + 1
-        m = mean.index_select(0, ids).lerp_(gradient, 1 - BETA1)
-        v = square.index_select(0, ids).mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        for state, new in ((steps, count), (mean, m), (square, v)):
-            places.write(state, new)
-        first = (1 - BETA1**count).unsqueeze(1)
-        second = (1 - BETA2**count).unsqueeze(1)
-        step = (m / first) / ((v / second).sqrt_() + EPSILON)
-    places.write(tables[table], old - lr * step)
+        total = torch.zeros_like(gradient).index_put_((self._representative,), gradient, accumulate=True)
+        return total.index_select(0, self._representative)

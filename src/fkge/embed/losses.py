@@ -1,13 +1,24 @@
 """Losses of positive scores (...,) and negative scores (..., k), one value per positive.
 
-Scores are similarities: higher is better. Both are means over a positive's negatives, so that the
-gradient's size does not depend on how many there are.
+To add a loss, write it as a function of tensors and name it in `LOSSES`; then ``loss = "its name"`` works in every
+setting, model and device. It must
+
+- treat scores as similarities (higher is better) and average over a positive's negatives, so that the size of the
+  gradient does not depend on how many there are;
+- give a negative with the score `HOPELESS` no weight: value and gradient exactly 0 (this is how false negatives are
+  left out);
+- keep to tensor operations of fixed shape that read no number back (no ``.item()``, no ``if`` on a tensor): a GPU
+  records the step once and replays it.
+
+On the CPU such a loss runs by autograd. To have it compiled too, add its closed form to
+`fkge.embed.kernels.primitives.loss_and_slopes` and say ``compiled=True`` here; this is optional and changes speed only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,39 +26,85 @@ from torch import Tensor
 
 from fkge.embed.batches import Batch
 from fkge.embed.models import Model, Relations
+from fkge.embed.reciprocal import Reciprocal
+from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
 
 HOPELESS = -1e4
 """The score of a negative that must not count: so low that every loss and its gradient are zero."""
 
-LossName = Literal["margin", "sigmoid"]
 
-
-def margin_of(settings: TrainSettings) -> float:
-    """The margin: as set, or by the scale of the model's scores."""
-    if settings.margin is not None:
-        return settings.margin
-    if settings.model.lower() in ("distmult", "complex"):
-        return 0.0 if settings.loss == "sigmoid" else 1.0
-    return 6.0 if settings.loss == "sigmoid" else 1.0
-
-
-def margin_ranking(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+def margin_ranking(positive: Tensor, negative: Tensor, margin: float, temperature: float = 1.0) -> Tensor:
     """max(0, margin − positive + negative), the paper's loss."""
     return F.relu(margin - positive.unsqueeze(-1) + negative).mean(-1)
 
 
-def self_adversarial(positive: Tensor, negative: Tensor, margin: float, temperature: float) -> Tensor:
+def self_adversarial(positive: Tensor, negative: Tensor, margin: float, temperature: float = 1.0) -> Tensor:
     """Sun et al. 2019: −½ log σ(margin + positive) − ½ Σ w log σ(−margin − negative), w fixed per step."""
     weights = torch.softmax(temperature * negative.detach(), dim=-1)
     return -0.5 * (F.logsigmoid(margin + positive) + (weights * F.logsigmoid(-margin - negative)).sum(-1))
 
 
-def loss_per_positive(name: LossName, positive: Tensor, negative: Tensor, margin: float, temperature: float) -> Tensor:
-    """The loss called `name`, (...,)."""
-    if name == "margin":
-        return margin_ranking(positive, negative, margin)
-    return self_adversarial(positive, negative, margin, temperature)
+def cross_entropy(positive: Tensor, negative: Tensor, margin: float = 0.0, temperature: float = 1.0) -> Tensor:
+    """−log softmax of the positive among itself and the negatives."""
+    scores = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
+    return torch.logsumexp(scores, dim=-1) - positive
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss that settings can name.
+
+    Attributes:
+        per_positive: (positive (...,), negative (..., k), margin, temperature) to the loss of each positive, (...,).
+            With `all_entities` the negatives are all other entities.
+        distance_margin: default margin for models that score by distance.
+        product_margin: default margin for models that score by products (DistMult, ComplEx).
+        compiled: the CPU kernels have its closed form.
+        sampled: negatives stand for all entities: the logarithm of how many each stands for is added to its score.
+        all_entities: there are no negatives: `fkge.embed.softmax` compares a question with every entity.
+    """
+
+    per_positive: Callable[[Tensor, Tensor, float, float], Tensor]
+    distance_margin: float
+    product_margin: float
+    compiled: bool = False
+    sampled: bool = False
+    all_entities: bool = False
+
+
+LOSSES = {
+    "margin": Loss(margin_ranking, distance_margin=1.0, product_margin=1.0, compiled=True),
+    "sigmoid": Loss(self_adversarial, distance_margin=6.0, product_margin=0.0, compiled=True),
+    "sampled": Loss(cross_entropy, distance_margin=6.0, product_margin=0.0, sampled=True),
+    "1vsall": Loss(cross_entropy, distance_margin=6.0, product_margin=0.0, all_entities=True),
+    "kvsall": Loss(cross_entropy, distance_margin=6.0, product_margin=0.0, all_entities=True),
+}
+
+
+def find_loss(name: str) -> Loss:
+    """The loss that `name` stands for in the settings.
+
+    Raises:
+        SettingsError: there is none of that name.
+    """
+    try:
+        return LOSSES[name]
+    except KeyError:
+        raise SettingsError(f"loss: there is no {name!r}; use one of {', '.join(LOSSES)}") from None
+
+
+def margin_of(settings: TrainSettings) -> float:
+    """The margin: as set, or the loss's default for the scale of the model's scores."""
+    if settings.margin is not None:
+        return settings.margin
+    loss = find_loss(settings.loss)
+    return loss.product_margin if settings.model.lower() in ("distmult", "complex") else loss.distance_margin
+
+
+def sampling_correction(entities: int, negatives: int) -> float:
+    """What is added to a negative's score in a `sampled` loss: the logarithm of how many entities it stands for."""
+    return math.log(max(1, entities - 1) / negatives)
 
 
 def objective_of(
@@ -66,15 +123,33 @@ def objective_of(
     target = torch.where(corrupt_tail, tail, head)
     positive_score = model.similarity(query.unsqueeze(-2), target.unsqueeze(-2)).flatten(-3)
     negative_score = model.similarity(query, negative)
+    loss_of = find_loss(s.loss)
+    if loss_of.sampled:  # each negative stands for so many of the others
+        negative_score = negative_score + sampling_correction(batch.entities, batch.negative.shape[1])
     false = batch.false_negatives()
     if false is not None:
         negative_score = negative_score.masked_fill(false, HOPELESS)
-    losses = loss_per_positive(s.loss, positive_score, negative_score, margin, s.temperature)
+    losses = loss_of.per_positive(positive_score, negative_score, margin, s.temperature)
     weight = batch.weight.to(losses.dtype)
     total = weight.sum()
     loss = (losses * weight).sum() / total
     if not s.regularization:
         return loss, loss
-    cubes = gathered["entity"][:, : 2 * size].abs().pow(3).sum(-1)
-    cubes = cubes[:, :size] + cubes[:, size:] + relations["relation"].abs().pow(3).sum(-1)
-    return loss, loss + s.regularization * (cubes * weight).sum() / total
+    entity = regularizer_of(s, model)(gathered["entity"][:, : 2 * size])
+    relation = regularizer_of(s, model, "relation")(relations["relation"])
+    if isinstance(model, Reciprocal):
+        inverse = regularizer_of(s, model, "relation")(relations["inverse"])
+        relation = torch.where(batch.corrupt_tail, relation, inverse)
+    sums = entity[:, :size] + entity[:, size:] + relation
+    return loss, loss + s.regularization * (sums * weight).sum() / total
+
+
+def regularizer_of(s: TrainSettings, model: Model, table: str = "entity") -> Callable[[Tensor], Tensor]:
+    """The regulariser of rows of `table`, (..., width) to (...,)."""
+    spec = model.tables()[table]
+    if s.regularizer == "f2":
+        return lambda rows: rows.square().sum(-1)
+    if s.regularizer == "n3" and spec.complex:
+        # A tiny number under the root: the gradient of a modulus at 0 is not defined.
+        return lambda rows: (rows.unflatten(-1, (2, -1)).square().sum(-2) + 1e-30).pow(1.5).sum(-1)
+    return lambda rows: rows.abs().pow(3).sum(-1)

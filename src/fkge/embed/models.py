@@ -31,7 +31,7 @@ from fkge.errors import SettingsError, UnknownLabelError
 Kind = Literal["entity", "relation"]
 
 Comparison = Literal["l1", "l2", "dot", "modulus", "own"]
-"""How a query q meets a candidate c: −Σ|q − c|, −‖q − c‖, Σ q c, −Σ|q − c| of complex numbers, or a model's own way."""
+"""How a query q is compared with a candidate c: −Σ|q − c|, −‖q − c‖, Σ q c, −Σ|q − c| of complex numbers, other."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Table:
         rate: factor on the learning rate.
         turns: what becomes of it when the entities' space is turned by W: a ``vector`` x of that space becomes x W,
             a ``matrix`` M from that space WᵀM, and what is ``elsewhere`` stays.
+        complex: a row is complex numbers: all real parts, then all imaginary ones.
     """
 
     kind: Kind
@@ -56,6 +57,7 @@ class Table:
     shape: tuple[int, int] = (0, 0)
     rate: float = 1.0
     turns: Literal["vector", "matrix", "elsewhere"] = "vector"
+    complex: bool = False
 
     def draw(self, rows: int, bound: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """`rows` fresh rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike."""
@@ -116,7 +118,7 @@ class Model(ABC):
         normalize: OpenKE's norm flag.
     """
 
-    name: ClassVar[str]
+    name: str
     projects: ClassVar[bool] = False
     """Whether an entity looks different to each relation."""
     kernel: str | None = None
@@ -127,7 +129,7 @@ class Model(ABC):
     """Whether the space of entities can be turned, under a distance that allows it (see `fixed_by`)."""
 
     def __init_subclass__(cls) -> None:
-        """What holds of one class need not hold of what is made of it.
+        """Reset what a subclass must not inherit: kernel, comparison and rotation invariance.
 
         A kernel computes one class; a new `similarity` is no known comparison; a new formula may know its axes.
         """
@@ -166,6 +168,10 @@ class Model(ABC):
     @abstractmethod
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         """Where the head should be, (..., p)."""
+
+    def relation_query(self, head: Tensor, tail: Tensor) -> Tensor | None:
+        """The vector whose dot product with a relation's row is the triple's score, (..., width); None if none is."""
+        return None
 
     @property
     def width(self) -> int:
@@ -400,6 +406,9 @@ class DistMult(Model):
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         return tail * relations["relation"]
 
+    def relation_query(self, head: Tensor, tail: Tensor) -> Tensor:
+        return head * tail
+
 
 def _complex_product(a: Tensor, b_re: Tensor, b_im: Tensor) -> Tensor:
     re, im = a.chunk(2, dim=-1)
@@ -414,7 +423,10 @@ class ComplEx(Model):
     comparison = "dot"
 
     def tables(self) -> dict[str, Table]:
-        return {"entity": Table("entity", 2 * self.dim), "relation": Table("relation", 2 * self.dim)}
+        return {
+            "entity": Table("entity", 2 * self.dim, complex=True),
+            "relation": Table("relation", 2 * self.dim, complex=True),
+        }
 
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
         re, im = relations["relation"].chunk(2, dim=-1)
@@ -422,6 +434,10 @@ class ComplEx(Model):
 
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
         re, im = relations["relation"].chunk(2, dim=-1)
+        return _complex_product(tail, re, -im)
+
+    def relation_query(self, head: Tensor, tail: Tensor) -> Tensor:
+        re, im = head.chunk(2, dim=-1)
         return _complex_product(tail, re, -im)
 
 
@@ -434,7 +450,7 @@ class RotatE(Model):
 
     def tables(self) -> dict[str, Table]:
         return {
-            "entity": Table("entity", 2 * self.dim),
+            "entity": Table("entity", 2 * self.dim, complex=True),
             "relation": Table("relation", self.dim, init="phase"),
         }
 
@@ -451,7 +467,11 @@ MODELS: dict[str, type[Model]] = {cls.name: cls for cls in (TransE, TransH, Tran
 
 
 def model_class(name: str) -> type[Model]:
-    """The model called `name`, whatever its case."""
+    """The model called `name`, whatever its case.
+
+    Raises:
+        UnknownLabelError: there is none; names the nearest ones.
+    """
     for known, cls in MODELS.items():
         if known.lower() == name.lower():
             return cls

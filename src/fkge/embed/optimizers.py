@@ -18,6 +18,12 @@ OptimizerName = Literal["sgd", "adagrad", "adam"]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
+_BLOCK = 1 << 15
+"""Numbers that go through all passes of a step before the next ones do, so that they stay in the cache."""
+
+SLOTS: dict[OptimizerName, tuple[str, ...]] = {"sgd": (), "adagrad": ("sum",), "adam": ("mean", "square")}
+"""State with one number per parameter, by optimiser: what peers can average."""
+
 
 def register(name: OptimizerName, tables: Tables) -> None:
     """Make the state that optimiser `name` keeps beside every table of `tables`."""
@@ -32,25 +38,57 @@ def register(name: OptimizerName, tables: Tables) -> None:
 
 
 @torch.no_grad()
-def update(name: OptimizerName, tables: Tables, table: str, ids: Tensor, gradient: Tensor, lr: float) -> None:
-    """One step on rows `ids` (unique, (u,)) of `table` along `gradient` (u, width)."""
-    values = tables[table]
+def direction(name: OptimizerName, tables: Tables, table: str, ids: Tensor, gradient: Tensor) -> Tensor:
+    """The step of each row, before the learning rate, with the state beside `table` brought up to date.
+
+    Args:
+        name: the optimiser.
+        tables: hold `table` and its state.
+        table: whose rows take the step.
+        ids: (u,) rows. One may occur several times if its gradient is the same each time.
+        gradient: (u, width).
+
+    Returns:
+        (u, width); the rows become ``row − lr · step``.
+    """
     if name == "sgd":
-        values.index_add_(0, ids, gradient, alpha=-lr)
-    elif name == "adagrad":
+        return gradient
+    if name == "adagrad":
         total = tables.state(table, "sum")
-        new = total[ids].addcmul_(gradient, gradient)
-        total[ids] = new
-        values.index_add_(0, ids, gradient / (new.sqrt_() + EPSILON), alpha=-lr)
+        new = total.index_select(0, ids).addcmul_(gradient, gradient)
+        total.index_copy_(0, ids, new)
+        return gradient / (new.sqrt_() + EPSILON)
+    mean, square = tables.state(table, "mean"), tables.state(table, "square")
+    steps = tables.state(table, "steps", columns=False)
+    count = steps.index_select(0, ids) + 1
+    m = mean.index_select(0, ids).lerp_(gradient, 1 - BETA1)
+    v = square.index_select(0, ids).mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    for state, value in ((steps, count), (mean, m), (square, v)):
+        state.index_copy_(0, ids, value)
+    first, second = ((1 - beta**count).unsqueeze(1) for beta in (BETA1, BETA2))
+    return (m / first) / ((v / second).sqrt_() + EPSILON)
+
+
+@torch.no_grad()
+def step_all(name: OptimizerName, tables: Tables, table: str, gradient: Tensor, lr: float) -> None:
+    """One step of every row of `table`, in place: what `direction` computes, without its copies.
+
+    Args:
+        name: the optimiser.
+        tables: hold `table` and its state.
+        table: whose rows take the step.
+        gradient: (rows, width); it is overwritten.
+        lr: learning rate.
+    """
+    rows = tables[table]
+    if name == "sgd":
+        rows.add_(gradient, alpha=-lr)
+    elif name == "adagrad":
+        size = len(rows) if rows.is_cuda else max(1, _BLOCK // rows.shape[1])
+        parts = (x.split(size) for x in (rows, tables.state(table, "sum"), gradient))
+        for row, total, slope in zip(*parts, strict=True):
+            total.addcmul_(slope, slope)
+            row.addcdiv_(slope, total.sqrt().add_(EPSILON), value=-lr)
     else:
-        mean, square = tables.state(table, "mean"), tables.state(table, "square")
-        steps = tables.state(table, "steps", columns=False)
-        count = steps[ids] + 1
-        steps[ids] = count
-        m = mean[ids].lerp_(gradient, 1 - BETA1)
-        v = square[ids].mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        mean[ids] = m
-        square[ids] = v
-        first = (1 - BETA1**count).unsqueeze(1)
-        second = (1 - BETA2**count).unsqueeze(1)
-        values.index_add_(0, ids, (m / first) / ((v / second).sqrt_() + EPSILON), alpha=-lr)
+        everyone = torch.arange(len(rows), device=rows.device)
+        rows.add_(direction(name, tables, table, everyone, gradient), alpha=-lr)

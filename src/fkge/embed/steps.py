@@ -1,4 +1,4 @@
-"""One training step, three ways with the same numbers: autograd on the batch's unique rows, closed form, or recorded.
+"""Training steps: autograd, compiled CPU kernel or CUDA graph. All three compute the same update.
 
 `AutogradStep` runs every model on every device. `KernelStep` runs the models that have a closed-form CPU kernel,
 `GraphedStep` those that need no projection, on a GPU.
@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fkge.embed import optimizers
+from fkge.embed import kernels, optimizers
 from fkge.embed.batches import Batch
 from fkge.embed.graphs import GraphedStep, can_record
 from fkge.embed.losses import margin_of, objective_of
@@ -42,7 +42,8 @@ class AutogradStep:
             loss, gradients = self.gradients(step)
             for table, (ids, gradient) in gradients.items():
                 rate = lr * self.tables.spec(table).rate
-                optimizers.update(self.settings.optimizer, self.tables, table, ids, gradient, rate)
+                step_of_rows = optimizers.direction(self.settings.optimizer, self.tables, table, ids, gradient)
+                self.tables[table].index_add_(0, ids, step_of_rows, alpha=-rate)
             total += loss
         return total
 
@@ -75,12 +76,12 @@ class AutogradStep:
 
 def make_step(tables: Tables, settings: TrainSettings) -> Step:
     """The fastest step that computes these tables' model on their device."""
-    if settings.kernels and tables.device.type == "cpu" and tables.model.kernel is not None:
+    if kernels.can_run(tables, settings):
         if tables.model.projects:  # numba: only where it is used
-            from fkge.embed.projections import ProjectedStep
+            from fkge.embed.kernels.projected import ProjectedStep
 
             return ProjectedStep(tables, settings)
-        from fkge.embed.kernels import KernelStep
+        from fkge.embed.kernels.steps import KernelStep
 
         return KernelStep(tables, settings)
     if settings.kernels and tables.device.type == "cuda" and can_record(tables.model):

@@ -1,6 +1,6 @@
-"""The numbers of one owner: a row per entity and per relation in every table, and whatever is kept beside a row.
+"""The parameters of one owner: a row per entity and per relation in every table, and state kept per row.
 
-Optimiser state lives here too, in tables of the same rows. So growing, shrinking, snapshots, roll-back and
+Optimiser state is kept here too, in tables of the same rows. So growing, shrinking, snapshots, roll-back and
 checkpoints treat all state alike, and a row never loses its moments.
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fkge.embed.models import Kind, Model, Table
+from fkge.embed.reciprocal import exchanged
 from fkge.errors import SettingsError
 
 
@@ -29,10 +30,13 @@ class Tables:
     This is the interface the federation uses: `read`, `replace`, `append`, `truncate`, `rotate`, `snapshot`, `restore`.
 
     Args:
-        model: says which tables there are.
-        entities, relations: how many rows.
+        model: defines the tables.
+        entities: number of entity rows.
+        relations: number of relation rows.
         seed: of the initial draw.
         bound: half-width of the uniform initial distribution where the model does not state one.
+        device: where the tensors are.
+        dtype: of every table.
     """
 
     def __init__(
@@ -72,60 +76,118 @@ class Tables:
         return self._rows["relation"]
 
     def count(self, kind: Kind) -> int:
+        """Number of rows of `kind`."""
         return self._rows[kind]
 
     def spec(self, name: str) -> Table:
+        """The description of a model table."""
         return self._specs[name]
 
     def names(self, kind: Kind) -> list[str]:
         """Names of the model's tables with one row per `kind`."""
         return [name for name, spec in self._specs.items() if spec.kind == kind]
 
+    def exchanged(self, kind: Kind) -> list[str]:
+        """The tables whose rows, side by side, are the vectors that peers see: the main one, and its inverse if any."""
+        return exchanged(kind, self._specs)
+
     def width(self, kind: Kind) -> int:
         """Length of the vectors that `read` and `replace` handle."""
-        return self._specs[kind].width
+        return sum(self._specs[name].width for name in self.exchanged(kind))
+
+    def _columns(self, kind: Kind) -> dict[str, slice]:
+        """Where each table's numbers stand in the vectors that peers see."""
+        columns, start = {}, 0
+        for name in self.exchanged(kind):
+            columns[name] = slice(start, start + self._specs[name].width)
+            start += self._specs[name].width
+        return columns
 
     def __getitem__(self, name: str) -> Tensor:
-        """A model table, (rows, width). Live: writing to it writes the model."""
+        """A model table, (rows, width). Not a copy: writing to it changes the model."""
         return self._tensors[self._specs[name].kind, name]
 
     # -- rows, as peers see them -------------------------------------------------------------------
 
     def read(self, kind: Kind, ids: Tensor) -> Tensor:
         """A copy of the vectors of `ids`, (n, width)."""
-        return self[kind][ids.to(self.device)]
+        ids = ids.to(self.device)
+        return torch.cat([self[name][ids] for name in self.exchanged(kind)], dim=1)
+
+    def vectors(self, kind: Kind) -> Tensor:
+        """All vectors as `read` gives them, (rows, width); of one table no copy."""
+        tables = [self[name] for name in self.exchanged(kind)]
+        return tables[0] if len(tables) == 1 else torch.cat(tables, dim=1)
 
     def replace(self, kind: Kind, ids: Tensor, vectors: Tensor, *, keep_state: bool = False) -> None:
-        """Put `vectors` (n, width) in place of those of `ids`; their optimiser state starts afresh, or stays."""
-        table = self[kind]
-        if vectors.shape != (len(ids), table.shape[1]):
+        """Write `vectors` to the rows `ids`; their optimiser state starts afresh unless kept.
+
+        Args:
+            kind: of the rows.
+            ids: (n,) int64.
+            vectors: (n, width).
+            keep_state: leave the rows' optimiser state as it is.
+
+        Raises:
+            SettingsError: the shape of `vectors` is wrong.
+        """
+        if vectors.shape != (len(ids), self.width(kind)):
             raise SettingsError(
-                f"replace needs vectors of shape {(len(ids), table.shape[1])}, got {tuple(vectors.shape)}"
+                f"replace needs vectors of shape {(len(ids), self.width(kind))}, got {tuple(vectors.shape)}"
             )
-        ids = ids.to(self.device)
-        table[ids] = vectors.to(self.device, self.dtype)
+        ids, vectors = ids.to(self.device), vectors.to(self.device, self.dtype)
+        for name, columns in self._columns(kind).items():
+            self[name][ids] = vectors[:, columns]
         if keep_state:
             return
         for (state_kind, name), fill in self._fill.items():
             if state_kind == kind:
                 self._tensors[state_kind, name][ids] = fill
 
+    def redraw(self, kind: Kind, ids: Tensor, *, seed: int = 0) -> None:
+        """Draw the rows `ids` afresh in every table of `kind`; their state starts afresh, too.
+
+        Args:
+            kind: of the rows.
+            ids: (n,) int64.
+            seed: of the draws.
+        """
+        ids = ids.to(self.device)
+        generator = torch.Generator().manual_seed(seed)
+        for key, tensor in self._tensors.items():
+            if key[0] != kind:
+                continue
+            if key in self._fill:
+                tensor[ids] = self._fill[key]
+            else:
+                rows = self._specs[key[1]].draw(len(ids), self.bound, generator, self.dtype)
+                tensor[ids] = rows.to(self.device)
+
     def append(self, kind: Kind, vectors: Tensor, *, seed: int = 0) -> range:
-        """Add rows after the last, with `vectors` (n, width) in the main table and fresh draws in the others.
+        """Add rows after the last, with `vectors` in the main table and fresh draws in the others.
+
+        Args:
+            kind: of the rows.
+            vectors: (n, width) for the main table.
+            seed: of the draws in the other tables.
 
         Returns:
             The new rows' ids. `truncate` takes them out again.
+
+        Raises:
+            SettingsError: the shape of `vectors` is wrong.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.width(kind):
             raise SettingsError(f"append needs vectors of shape (n, {self.width(kind)}), got {tuple(vectors.shape)}")
         start, extra = self._rows[kind], len(vectors)
+        columns = self._columns(kind)
         generator = torch.Generator().manual_seed(seed)
         for key, tensor in self._tensors.items():
             if key[0] != kind:
                 continue
             name = key[1]
-            if name == kind:
-                rows = vectors.to(self.device, self.dtype)
+            if name in columns:
+                rows = vectors[:, columns[name]].to(self.device, self.dtype)
             elif key in self._fill:
                 rows = tensor.new_full((extra, *tensor.shape[1:]), self._fill[key])
             else:
@@ -136,7 +198,11 @@ class Tables:
         return range(start, start + extra)
 
     def truncate(self, kind: Kind, rows: int) -> None:
-        """Drop every row from `rows` on. Their memory stays, for the next `append`."""
+        """Drop every row from `rows` on. Their memory stays, for the next `append`.
+
+        Raises:
+            SettingsError: there are not that many rows.
+        """
         if not 0 < rows <= self._rows[kind]:
             raise SettingsError(f"cannot truncate {self._rows[kind]} {kind} rows to {rows}")
         for key, tensor in self._tensors.items():
@@ -181,7 +247,17 @@ class Tables:
     # -- state beside the rows ---------------------------------------------------------------------
 
     def state(self, table: str, slot: str, *, columns: bool = True, fill: float = 0.0) -> Tensor:
-        """A tensor kept beside `table`, made on first use: (rows, width), or (rows,) if not `columns`."""
+        """A tensor kept per row of `table`, made on first use.
+
+        Args:
+            table: a table of the model.
+            slot: name of the state.
+            columns: one number per column, or one per row.
+            fill: initial value.
+
+        Returns:
+            (rows, width), or (rows,) if not `columns`. Not a copy.
+        """
         kind = self._specs[table].kind
         key = (kind, f"{table}.{slot}")
         if key not in self._tensors:
@@ -195,12 +271,18 @@ class Tables:
         """Whether `state` was made."""
         return (self._specs[table].kind, f"{table}.{slot}") in self._tensors
 
-    def forget_state(self) -> None:
-        """Start every optimiser state afresh."""
-        for key, fill in self._fill.items():
-            self._tensors[key].fill_(fill)
+    def read_state(self, kind: Kind, slot: str, ids: Tensor) -> Tensor:
+        """A copy of the state beside the vectors of `ids`, (n, width), in the order of `read`."""
+        ids = ids.to(self.device)
+        return torch.cat([self.state(name, slot)[ids] for name in self.exchanged(kind)], dim=1)
 
-    # -- time --------------------------------------------------------------------------------------
+    def replace_state(self, kind: Kind, slot: str, ids: Tensor, values: Tensor) -> None:
+        """Write `values` (n, width) to the state beside the vectors of `ids`."""
+        ids, values = ids.to(self.device), values.to(self.device, self.dtype)
+        for name, columns in self._columns(kind).items():
+            self.state(name, slot)[ids] = values[:, columns]
+
+    # -- snapshots ----------------------------------------------------------------------------------
 
     def snapshot(self, into: Snapshot | None = None) -> Snapshot:
         """Copy all state; into an older snapshot's memory where the shapes still fit (twice as fast)."""
@@ -215,7 +297,7 @@ class Tables:
         return Snapshot(tensors)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to `snapshot`: values, state and number of rows. The snapshot stays usable."""
+        """Return to `snapshot`: values, state and number of rows. The snapshot stays usable."""
         for key in list(self._tensors):
             saved = snapshot.tensors.get(key)
             if saved is None:  # state made after the snapshot was taken
@@ -241,7 +323,11 @@ class Tables:
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over tensors from `export`; state that was exported must have been registered here too."""
+        """Take over tensors from `export`; state that was exported must have been registered here too.
+
+        Raises:
+            SettingsError: a table is missing, or of another width.
+        """
         for key, tensor in self._tensors.items():
             saved = tensors.get(f"{key[0]}/{key[1]}")
             if saved is None:

@@ -1,9 +1,8 @@
-"""The training loop of one owner. Knows no peer, no file and no validation set: those are handed in."""
+"""Epochs of training on one graph. Knows no peer, no file and no validation set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,24 @@ from torch import Tensor
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batcher
-from fkge.embed.losses import margin_of
+from fkge.embed.losses import LOSSES, find_loss, margin_of
 from fkge.embed.models import Model, model_class
-from fkge.embed.steps import make_step
+from fkge.embed.questions import QuestionBatcher
+from fkge.embed.reciprocal import Reciprocal
+from fkge.embed.softmax import SoftmaxStep
+from fkge.embed.steps import Step, make_step
 from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
+from fkge.progress import Task
 from fkge.settings import TrainSettings
-from fkge.trace import Task
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device called `name`; ``auto`` is a GPU if there is one."""
+    """The device called `name`; ``auto`` is a GPU if there is one.
+
+    Raises:
+        SettingsError: there is no such device here.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -39,10 +45,16 @@ def resolve_device(name: str) -> torch.device:
 
 
 def make_model(settings: TrainSettings) -> Model:
-    """The model that `settings` describe."""
-    return model_class(settings.model)(
+    """The model that `settings` describe. What does not exist, or would not be heeded, is an error already here."""
+    if not find_loss(settings.loss).all_entities:
+        for key in ("smoothing", "dropout", "relation_weight"):
+            if getattr(settings, key):
+                names = " and ".join(name for name, loss in LOSSES.items() if loss.all_entities)
+                raise SettingsError(f"{key}: only {names} have it, and the loss is {settings.loss}; set it to 0")
+    model = model_class(settings.model)(
         settings.dim, relation_dim=settings.relation_dim, norm=settings.norm, normalize=settings.normalize
     )
+    return Reciprocal(model) if settings.reciprocal else model
 
 
 def initial_bound(settings: TrainSettings) -> float:
@@ -53,6 +65,8 @@ def initial_bound(settings: TrainSettings) -> float:
     if settings.init is not None:
         return settings.init
     model = settings.model.lower()
+    if model in ("distmult", "complex") and find_loss(settings.loss).all_entities:
+        return 1e-3  # from nearly nothing: rows grow in the directions that the facts give them
     if model in ("distmult", "complex"):
         return float((3 / settings.dim) ** 0.5) * 0.5
     width = settings.dim if settings.norm == 1 or model == "rotate" else settings.dim**0.5
@@ -60,51 +74,97 @@ def initial_bound(settings: TrainSettings) -> float:
 
 
 def make_tables(settings: TrainSettings, entities: int, relations: int, dtype: torch.dtype = torch.float32) -> Tables:
-    """Fresh tables as `settings` describe them."""
+    """Fresh tables as `settings` describe them.
+
+    Args:
+        settings: model, sizes, seed and device.
+        entities: number of rows.
+        relations: number of rows.
+        dtype: of every table.
+    """
     return Tables(
         make_model(settings), entities, relations, seed=settings.seed, bound=initial_bound(settings),
         device=resolve_device(settings.device), dtype=dtype,
     )  # fmt: skip
 
 
-def fallen(decay: float, done: int, epochs: int) -> float:
-    """The factor on a learning rate after `done` of `epochs`, where it falls in a straight line to `decay`."""
-    return 1 - (1 - decay) * (done / max(1, epochs - 1))
+class BaseTrainer:
+    """The position of a training, epoch by epoch: what `Trainer` and `DpTrainer` have in common.
 
+    Everything drawn follows from (seed, epoch, chunk), so the position and the tables are the whole state.
 
-@dataclass(frozen=True)
-class Graft:
-    """What `Trainer.graft` added: ids of the virtual rows."""
-
-    entities: range
-    relations: range
-
-
-class Trainer:
-    """Trains `tables` on `triples`, epoch by epoch.
+    Args:
+        tables: what is trained.
+        settings: how.
+        lr: the learning rate before `lr_scale`.
 
     Attributes:
         epoch: epochs finished.
         chunk: chunks of the current epoch finished (not 0 only after a stop within an epoch).
-
-        lr_scale: factor on the learning rate, for whoever watches the validation score.
-
-    Everything drawn follows from (seed, epoch, chunk), so these numbers and the tables are the whole state.
+        lr_scale: factor on the learning rate, for a schedule.
     """
 
-    def __init__(self, tables: Tables, triples: npt.NDArray[np.integer] | Tensor, settings: TrainSettings) -> None:
-        if len(triples) == 0:
-            raise SettingsError("there are no training triples")
+    def __init__(self, tables: Tables, settings: TrainSettings, lr: float) -> None:
         self.tables = tables
         self.settings = settings
         self.epoch = 0
         self.chunk = 0
         self.lr_scale = 1.0
+        self._base_lr = lr
         self._loss = 0.0
-        self._steps = 0
-        ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
-        self._triples = ids.to(tables.device, torch.int64)
-        self._graft: tuple[int, int] | None = None
+        self._count = 0  # of what `_loss` is the sum over, in the current epoch
+
+    @property
+    def lr(self) -> float:
+        """The learning rate now."""
+        return self._base_lr * self.lr_scale
+
+    def fall_linearly(self, done: int, epochs: int) -> None:
+        """Set the learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
+        self.lr_scale = 1 - (1 - self.settings.decay) * (done / max(1, epochs - 1))
+
+    @property
+    def grafted(self) -> bool:
+        """Whether there are virtual rows and triples now."""
+        return False
+
+    def position(self) -> dict[str, float]:
+        """The position of training; with the tables, its whole state. `move_to` restores it."""
+        return {
+            "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale, "loss": self._loss,
+            "steps": self._count,
+        }  # fmt: skip
+
+    def move_to(self, position: Mapping[str, float]) -> None:
+        """Resume from `position`."""
+        self.epoch, self.chunk = int(position["epoch"]), int(position["chunk"])
+        self.lr_scale, self._loss, self._count = position["lr_scale"], position["loss"], int(position["steps"])
+
+
+def triple_ids(triples: npt.NDArray[np.integer] | Tensor, tables: Tables) -> Tensor:
+    """`triples` (n, 3) as int64 on the tables' device."""
+    ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
+    return ids.to(tables.device, torch.int64)
+
+
+class Trainer(BaseTrainer):
+    """Trains `tables` on `triples`, epoch by epoch.
+
+    Args:
+        tables: what is trained.
+        triples: (n, 3) head, relation, tail.
+        settings: how.
+
+    Raises:
+        SettingsError: there are no triples.
+    """
+
+    def __init__(self, tables: Tables, triples: npt.NDArray[np.integer] | Tensor, settings: TrainSettings) -> None:
+        super().__init__(tables, settings, settings.lr)
+        if len(triples) == 0:
+            raise SettingsError("there are no training triples")
+        self._triples = triple_ids(triples, tables)
+        self._rows_before_graft: tuple[int, int] | None = None
         optimizers.register(settings.optimizer, tables)
         self._prepare(self._triples)
 
@@ -115,6 +175,16 @@ class Trainer:
 
     def _prepare(self, triples: Tensor) -> None:
         s = self.settings
+        self._step: Step | SoftmaxStep
+        self._batcher: Batcher | QuestionBatcher
+        if find_loss(s.loss).all_entities:
+            self._step = SoftmaxStep(self.tables, s)
+            self._batcher = QuestionBatcher(
+                triples, self.tables.entities, self.tables.relations,
+                batch=s.batch, per_question=self._step.per_question,
+                together=None if self._step.per_question else s.share, seed=s.seed,
+            )  # fmt: skip
+            return
         self._batcher = Batcher(
             triples, self.tables.entities, self.tables.relations,
             batch=s.batch, negatives=s.negatives, share=s.share, corruption=s.corruption,
@@ -122,73 +192,60 @@ class Trainer:
         )  # fmt: skip
         self._step = make_step(self.tables, s)
 
-    @property
-    def lr(self) -> float:
-        """The learning rate now."""
-        return self.settings.lr * self.lr_scale
-
-    def fall_linearly(self, done: int, epochs: int) -> None:
-        """The learning rate after `done` of `epochs`: it falls in a straight line to `decay` times `lr`."""
-        self.lr_scale = fallen(self.settings.decay, done, epochs)
-
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
         """Finish the current epoch.
 
         Args:
-            task: told of every chunk's triples.
+            task: shows progress after every chunk.
             stop: asked between chunks; True leaves the epoch where it is, to be finished by the next call.
 
         Returns:
             The epoch's mean loss, or None if it was stopped.
+
+        Raises:
+            SettingsError: training diverged.
         """
         lr = self.lr
         for batch in self._batcher.epoch(self.epoch, self.chunk):
-            loss = self._step(batch, lr)
+            loss = self._step(batch, lr)  # type: ignore[arg-type]  # batcher and step are of one kind
             self._loss += float(loss)
-            self._steps += len(batch.bounds) - 1
+            self._count += len(batch.bounds) - 1
             self.chunk += 1
             if task is not None:
-                task.advance(batch.positives, loss=self._loss / self._steps)
+                task.advance(batch.positives, loss=self._loss / self._count)
             if stop is not None and self.chunk < len(self._batcher) and stop():
                 return None
-        mean = self._loss / self._steps
+        mean = self._loss / self._count
         if not np.isfinite(mean):
             raise SettingsError(f"training diverged in epoch {self.epoch}: the loss is {mean}; lower lr ({lr:g})")
-        self.epoch, self.chunk, self._loss, self._steps = self.epoch + 1, 0, 0.0, 0
+        self.epoch, self.chunk, self._loss, self._count = self.epoch + 1, 0, 0.0, 0
         return mean
-
-    def position(self) -> dict[str, float]:
-        """Where training stands; with the tables, its whole state. `move_to` takes it back."""
-        return {
-            "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale,
-            "loss": self._loss, "steps": self._steps,
-        }  # fmt: skip
-
-    def move_to(self, position: Mapping[str, float]) -> None:
-        """Go on from `position`."""
-        self.epoch, self.chunk = int(position["epoch"]), int(position["chunk"])
-        self.lr_scale, self._loss, self._steps = (
-            position["lr_scale"],
-            position["loss"],
-            int(position["steps"]),
-        )
 
     # -- what the federation adds and takes out again ----------------------------------------------
 
-    def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> Graft:
+    @property
+    def grafted(self) -> bool:
+        return self._rows_before_graft is not None
+
+    def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> None:
         """Train on virtual entities, relations and triples too, until `ungraft`.
 
         Args:
-            entities, relations: (n, width) vectors; they get the ids after the last.
-            triples: (m, 3), in old and new ids alike.
+            entities: (n, width) vectors; they get the ids after the last.
+            relations: (m, width) vectors, likewise.
+            triples: (t, 3), in old and new ids alike.
+
+        Raises:
+            SettingsError: there is a graft already, an epoch is unfinished, or a triple names a row that is not there.
         """
-        if self._graft is not None:
+        if self.grafted:
             raise SettingsError("there is a graft already; take it out first")
         if self.chunk:
             raise SettingsError("finish the epoch before grafting")
-        self._graft = (self.tables.entities, self.tables.relations)
-        new = Graft(self.tables.append("entity", entities), self.tables.append("relation", relations))
-        extra = triples.to(self.tables.device, torch.int64)
+        self._rows_before_graft = (self.tables.entities, self.tables.relations)
+        self.tables.append("entity", entities)
+        self.tables.append("relation", relations)
+        extra = triple_ids(triples, self.tables)
         if len(extra) and (
             int(extra.min()) < 0
             or int(extra[:, [0, 2]].max()) >= self.tables.entities
@@ -197,18 +254,12 @@ class Trainer:
             self.ungraft()
             raise SettingsError("a virtual triple names an entity or relation that is not there")
         self._prepare(torch.cat([self._triples, extra]))
-        return new
-
-    @property
-    def grafted(self) -> bool:
-        """Whether there are virtual rows and triples now."""
-        return self._graft is not None
 
     def ungraft(self) -> None:
         """Take out every virtual row and triple; what the real rows learned from them stays."""
-        if self._graft is None:
+        if self._rows_before_graft is None:
             return
-        self.tables.truncate("entity", self._graft[0])
-        self.tables.truncate("relation", self._graft[1])
-        self._graft = None
+        self.tables.truncate("entity", self._rows_before_graft[0])
+        self.tables.truncate("relation", self._rows_before_graft[1])
+        self._rows_before_graft = None
         self._prepare(self._triples)

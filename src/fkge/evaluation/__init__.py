@@ -1,9 +1,7 @@
 """How good is a model: link prediction, triple classification, relation categories, and questions to it."""
 
-from fkge.evaluation.categories import CATEGORIES as CATEGORIES
 from fkge.evaluation.categories import metrics_by_category as metrics_by_category
 from fkge.evaluation.categories import relation_categories as relation_categories
-from fkge.evaluation.classification import Classification as Classification
 from fkge.evaluation.classification import classify as classify
 from fkge.evaluation.classification import fit_thresholds as fit_thresholds
 from fkge.evaluation.known import Known as Known
@@ -16,8 +14,7 @@ from fkge.evaluation.ranking import Ranks as Ranks
 from fkge.evaluation.ranking import metrics as metrics
 from fkge.evaluation.ranking import rank as rank
 from fkge.evaluation.scoring import score_triples as score_triples
-from fkge.evaluation.significance import Difference as Difference
-from fkge.evaluation.significance import Interval as Interval
 from fkge.evaluation.significance import mean_interval as mean_interval
 from fkge.evaluation.significance import paired_bootstrap as paired_bootstrap
+from fkge.evaluation.summary import Metrics as Metrics
 from fkge.evaluation.summary import evaluate as evaluate

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from fkge.evaluation.known import SIDES
 from fkge.evaluation.ranking import Ranks, Ties, metrics
 from fkge.graph.graph import HEAD, RELATION, TAIL
 
 CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 UNSEEN = "unseen"
 """The category of a relation without a training triple."""
+
+
+class CategoryMetrics(TypedDict):
+    """Metrics of the triples whose relations are of one category: over both sides, of predicting heads, of tails."""
+
+    triples: int
+    both: dict[str, float]
+    head: dict[str, float]
+    tail: dict[str, float]
 
 
 def relation_categories(train: npt.NDArray[Any], relations: int, threshold: float = 1.5) -> npt.NDArray[np.str_]:
@@ -39,23 +47,20 @@ def relation_categories(train: npt.NDArray[Any], relations: int, threshold: floa
 
 def metrics_by_category(
     ranks: Ranks, triples: npt.NDArray[Any], categories: npt.NDArray[np.str_], ties: Ties = "realistic"
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, CategoryMetrics]:
     """Metrics of each category that has triples.
 
     Args:
         ranks: of `triples` (n, 3).
         categories: (relations,) from `relation_categories`.
-
-    Returns:
-        ``{category: {"triples": n, "both": metrics, "head": metrics, "tail": metrics}}``, where ``head`` is
-        predicting heads.
+        ties: which rank a tie gives.
     """
     of = categories[np.asarray(triples, np.int64).reshape(-1, 3)[:, RELATION]]
-    out: dict[str, dict[str, Any]] = {}
-    for category in (*CATEGORIES, UNSEEN):
-        some = ranks[of == category]
-        if len(some):
-            out[category] = {"triples": len(some), "both": metrics(some, ties)}
-            for side in SIDES:
-                out[category][side] = metrics(some, ties, side)
-    return out
+    groups = {category: ranks[of == category] for category in (*CATEGORIES, UNSEEN)}
+    return {
+        category: {
+            "triples": len(some), "both": metrics(some, ties), "head": metrics(some, ties, "head"),
+            "tail": metrics(some, ties, "tail"),
+        }
+        for category, some in groups.items() if len(some)
+    }  # fmt: skip

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Classification:
-    """How well thresholds tell facts from corrupted ones.
+    """How well thresholds separate facts from corrupted triples.
 
     Attributes:
         accuracy: by split.
@@ -49,7 +49,18 @@ def classify(
     seed: int = 0,
     memory: float = MEMORY,
 ) -> Classification:
-    """Fit thresholds on ``valid`` and measure accuracy on `splits`; splits without triples are left out."""
+    """Fit thresholds on ``valid`` and measure accuracy on `splits`; splits without triples are left out.
+
+    Args:
+        tables: the model.
+        graph: has the splits.
+        splits: where accuracy is measured.
+        seed: of the negatives.
+        memory: MB to work in.
+
+    Raises:
+        SettingsError: there are no valid triples to fit thresholds on.
+    """
     relations = len(graph.relations)
     negatives = Negatives(graph, seed)
     scored = {
@@ -169,7 +180,7 @@ def _fit(group: npt.NDArray[np.int64], score: Floats, label: npt.NDArray[np.bool
     middle = np.where(middle < here, middle, below)  # neighbouring floats have nothing between them
     outside = np.where(at_end, below + 1, np.minimum(here - 1, np.nextafter(here, -np.inf)))
     threshold = np.where(inner, middle, outside)
-    usable = ~inner | (here > below)  # equal scores cannot be told apart
+    usable = ~inner | (here > below)  # equal scores cannot be separated
 
     owner, correct, gap, threshold = owner[usable], correct[usable], gap[usable], threshold[usable]
     best = np.lexsort((-threshold, gap, correct, owner))

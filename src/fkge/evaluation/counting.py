@@ -92,9 +92,9 @@ class TorchCounter:
         # Written so that anything not a number falls between the two and is looked at again.
         over = values > (key + slack).float().unsqueeze(1)
         near = ~over & ~(values < (key - slack).float().unsqueeze(1))
-        lost = score.isnan()
-        q.above[part] += torch.where(lost, len(self.candidates), over.sum(1))
-        near &= ~lost.unsqueeze(1)
+        undefined = score.isnan()
+        q.above[part] += torch.where(undefined, len(self.candidates), over.sum(1))
+        near &= ~undefined.unsqueeze(1)
         del values, over
         asked, candidate = near.nonzero(as_tuple=True)
         del near

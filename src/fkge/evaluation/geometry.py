@@ -31,7 +31,7 @@ _UNDERFLOW = 2e-19
 
 
 class Kind(IntEnum):
-    """What stands between a query q and a candidate c.
+    """The comparison of a query q with a candidate c.
 
     L1: −Σ|q − c|. L2: −Σ(q − c)², in the same order as −‖q − c‖. DOT: Σ q c.
     ROTATE: −Σ|q − c| over complex numbers, all real parts, then all imaginary ones.

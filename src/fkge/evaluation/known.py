@@ -68,15 +68,19 @@ class Known:
         return self._of[side].values
 
     def spans(self, side: Side, fixed: Ids, relation: Ids) -> tuple[Ids, Ids]:
-        """Where in `values(side)` the completions of (fixed, relation) begin and end, (n,) each."""
+        """Where in `values(side)` the completions of (fixed, relation) begin and end, (n,) each.
+
+        Args:
+            side: the missing side.
+            fixed: (n,) int64 kept entities.
+            relation: (n,) int64.
+        """
         first, last = self._of[side].spans(fixed * self.relations + relation)
         # Nothing is known of a relation added after the graph's own; its key would be another pair's.
         return first, np.where(relation < self.relations, last, first)
 
     def __contains__(self, triple: tuple[int, int, int]) -> bool:
-        head, relation, tail = triple
-        (first,), (last,) = self.spans("tail", np.array([head]), np.array([relation]))
-        return tail in self._of["tail"].values[first:last]
+        return bool(self.contains(np.array([triple]))[0])
 
     def contains(self, triples: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of the triples (n, 3) are facts, (n,)."""
@@ -88,7 +92,9 @@ class Known:
         facts = np.repeat(lists.keys, np.diff(lists.starts)) * self.entities + lists.values
         asked = (triples[:, HEAD] * self.relations + triples[:, RELATION]) * self.entities + triples[:, TAIL]
         at = np.searchsorted(facts, asked).clip(max=len(facts) - 1)
-        found: npt.NDArray[np.bool_] = facts[at] == asked
+        # Nothing is known of rows added after the graph's own; the key of their triple would be another triple's.
+        known = (triples[:, RELATION] < self.relations) & (triples[:, TAIL] < self.entities)
+        found: npt.NDArray[np.bool_] = known & (facts[at] == asked)
         return found
 
 

@@ -44,6 +44,20 @@ def predict(
     """The best labels for the one part of a triple that is None, best first.
 
     Scores that are not numbers come last; equal scores come in the order of the vocabulary.
+
+    Args:
+        tables: the model.
+        graph: its labels and facts.
+        head: label, or None for the missing part; as relation and tail.
+        relation: see `head`.
+        tail: see `head`.
+        top: how many answers.
+        exclude_known: leave out answers that the graph states.
+        memory: MB to work in.
+
+    Raises:
+        SettingsError: not exactly one part is None.
+        UnknownLabelError: the graph has no such label.
     """
     given = (head, relation, tail)
     if given.count(None) != 1:
@@ -69,7 +83,15 @@ def predict(
 
 @torch.no_grad()
 def neighbors(tables: Tables, graph: Graph, entity: str, *, top: int = 10, memory: float = MEMORY) -> list[Neighbor]:
-    """The entities whose vectors point most nearly the same way as `entity`'s, nearest first."""
+    """The entities whose vectors point most nearly the same way as `entity`'s, nearest first.
+
+    Args:
+        tables: the model.
+        graph: its labels.
+        entity: label.
+        top: how many neighbours.
+        memory: MB to work in.
+    """
     self_id = graph.entities.id(entity)
     table = tables["entity"][: len(graph.entities)]
     own = F.normalize(table[self_id].double(), dim=0)

@@ -23,7 +23,7 @@ from fkge.evaluation.geometry import Geometry, Kind, geometry_of
 from fkge.evaluation.known import SIDES, Known, Side, TypeConstraint
 from fkge.evaluation.scoring import MEMORY, as_ids, entity_rows, relation_rows
 from fkge.graph.graph import HEAD, RELATION, TAIL
-from fkge.trace import SILENT, Progress, Task
+from fkge.progress import SILENT, Progress, Task
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 
@@ -60,7 +60,16 @@ class Ranks:
 
 
 def metrics(ranks: Ranks, ties: Ties = "realistic", side: Side | None = None) -> dict[str, float]:
-    """``mr``, ``mrr``, ``hits@1``, ``hits@3``, ``hits@10`` over both sides, or over one."""
+    """``mr``, ``mrr``, ``hits@1``, ``hits@3``, ``hits@10`` over both sides, or over one.
+
+    Args:
+        ranks: of one or more triples.
+        ties: which rank a tie gives.
+        side: over this side alone.
+
+    Raises:
+        SettingsError: there are no ranks.
+    """
     if len(ranks) == 0:
         raise SettingsError("there are no triples to rank, so there are no metrics")
     r = ranks.of(ties)
@@ -92,6 +101,13 @@ def rank(
             have virtual rows after those of its graph.)
         memory: MB to work in, besides the tables; a chunk is at least one row.
         kernels: use the compiled kernels where they run (CPU). The ranks are the same without.
+        progress: shows how far ranking is.
+
+    Returns:
+        The head's and the tail's rank of each triple.
+
+    Raises:
+        SettingsError: the triples, or `known`, do not fit the tables.
     """
     ids = as_ids(triples, tables)
     if entities is None:

@@ -14,7 +14,7 @@ from fkge.errors import SettingsError
 from fkge.graph.graph import HEAD, RELATION, TAIL
 
 MEMORY = 256.0
-"""Working memory in MB unless the caller says otherwise."""
+"""Working memory in MB by default."""
 
 
 def as_ids(triples: npt.NDArray[Any] | Tensor, tables: Tables) -> Tensor:
@@ -48,9 +48,18 @@ def relation_rows(tables: Tables, ids: Tensor, dtype: torch.dtype) -> Relations:
 
 @torch.no_grad()
 def score_triples(tables: Tables, triples: npt.NDArray[Any] | Tensor, *, memory: float = MEMORY) -> Tensor:
-    """Scores of triples (n, 3) in the tables' dtype and on their device, (n,)."""
+    """Scores of triples.
+
+    Args:
+        tables: the model.
+        triples: (n, 3) head, relation, tail.
+        memory: MB to work in.
+
+    Returns:
+        (n,) in the tables' dtype and on their device.
+    """
     ids = as_ids(triples, tables)
-    # By relation, so that models with projections meet each relation once per chunk.
+    # By relation, so that models with projections handle each relation once per chunk.
     order = torch.argsort(ids[:, RELATION], stable=True)
     out = torch.empty(len(ids), device=tables.device, dtype=tables.dtype)
     width = sum(tables[name].shape[1] for name in tables.names("entity"))

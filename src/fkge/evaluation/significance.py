@@ -1,4 +1,5 @@
-"""Is one model better than another, or was it the luck of the draw?
+"""Paired bootstrap over test facts, and intervals over seeds: is one model better than another, or is the difference
+chance?
 
 Two kinds of luck, and one answer to each: which facts are in the test set (`paired_bootstrap`, one run of either
 model) and which seed a run had (`mean_interval`, over several runs). Neither covers the other.
@@ -76,6 +77,9 @@ def paired_bootstrap(
         samples: resamples; p is never below 2 / (samples + 1).
         seed: of the resampling.
         level: of the interval.
+
+    Raises:
+        SettingsError: ranks, metric, level or samples are out of range.
     """
     a, b = (_values(ranks, metric) for ranks in (ranks_a, ranks_b))
     if len(a) != len(b) or len(a) < 2:
@@ -114,7 +118,11 @@ def _values(ranks: npt.NDArray[Any], metric: str) -> Floats:
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) -> Interval:
-    """The mean over seeds with Student's t interval; values are taken to be about normal."""
+    """The mean over seeds with Student's t interval; values are taken to be about normal.
+
+    Raises:
+        SettingsError: there are fewer than two finite values.
+    """
     x = np.asarray(values, np.float64).reshape(-1)
     if len(x) < 2 or not np.isfinite(x).all():
         raise SettingsError(f"an interval needs two or more finite values, got {x.tolist()}; run more seeds")

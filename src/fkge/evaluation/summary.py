@@ -1,19 +1,35 @@
-"""Everything that is measured about a model on a graph, as plain numbers."""
+"""`evaluate` computes all metrics of a model on one graph, for `fkge train` and `fkge evaluate`; federations are
+scored by `fkge.federation.owner.finish`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict, cast
 
 from fkge.embed import Tables
 from fkge.errors import SettingsError, did_you_mean
-from fkge.evaluation.categories import metrics_by_category, relation_categories
+from fkge.evaluation.categories import CategoryMetrics, metrics_by_category, relation_categories
 from fkge.evaluation.classification import classify
 from fkge.evaluation.known import Known, TypeConstraint
 from fkge.evaluation.ranking import Ties, metrics, rank
 from fkge.evaluation.scoring import MEMORY
 from fkge.graph.graph import Graph
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress
+
+_Rates = TypedDict("_Rates", {"mr": float, "mrr": float, "hits@1": float, "hits@3": float, "hits@10": float})
+
+
+class Metrics(_Rates):
+    """Metrics of one split.
+
+    Attributes:
+        accuracy: of triple classification.
+        categories: metrics of each relation category (1-1, 1-n, n-1, n-n).
+    """
+
+    accuracy: NotRequired[float]
+    categories: NotRequired[dict[str, CategoryMetrics]]
 
 
 def evaluate(
@@ -27,45 +43,51 @@ def evaluate(
     categories: bool = False,
     accuracy: bool = True,
     seed: int = 0,
-    known: Known | None = None,
     memory: float = MEMORY,
     kernels: bool = True,
     progress: Progress = SILENT,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Metrics]:
     """Link prediction and triple classification on `splits`; a split without triples is left out.
 
     Args:
+        tables: the model.
+        graph: what it was trained on.
+        splits: which of the graph's splits to score.
         ties: which rank a tie gives.
         raw: let known answers compete.
         type_constraint: only entities seen on a side of a relation compete there.
         categories: add the metrics of each relation category under ``categories``.
         accuracy: add triple classification; it is left out anyway if there are no valid triples.
         seed: of the negatives that triple classification draws.
-        known: `Known.of(graph)`, where a caller has it at hand.
+        memory: MB to work in, besides the tables.
+        kernels: use the compiled kernels where they run; the ranks are the same without.
+        progress: shows how far ranking is.
 
     Returns:
-        ``{split: {"mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy"}}`` as floats.
+        Metrics by split.
+
+    Raises:
+        SettingsError: the graph has no split of that name.
     """
     for name in splits:
         if name not in graph.splits:
             raise SettingsError(f"{graph.name} has no split {name!r}{did_you_mean(name, graph.splits)}")
-    if not raw and known is None:
-        known = Known.of(graph)
+    known = None if raw else Known.of(graph)
     constraint = TypeConstraint.of(graph) if type_constraint else None
     present = [name for name in splits if len(graph.splits[name])]
-    out: dict[str, dict[str, Any]] = {}
+    out: dict[str, Metrics] = {}
     for name in present:
         ranks = rank(
             tables,
             graph.splits[name],
-            known=None if raw else known,
+            known=known,
             candidates=constraint,
             entities=len(graph.entities),
             memory=memory,
             kernels=kernels,
             progress=progress,
         )
-        out[name] = dict(metrics(ranks, ties))
+        out[name] = cast(Metrics, metrics(ranks, ties))
         if categories:
             of = relation_categories(graph.train, len(graph.relations))
             out[name]["categories"] = metrics_by_category(ranks, graph.splits[name], of, ties)

@@ -1,16 +1,17 @@
-"""Vectors for other programs: what a run, or an owner of a simulation, has learned, in files that they open.
+"""Export the vectors of a run, or of an owner of a simulation, to files for other programs.
 
     safetensors   TO, tables as tensors ``entity``, ``relation`` …; TO.labels.json, the labels of their rows
-    numpy         TO, an .npz with the same arrays, and ``entities`` and ``relations``, labels as fixed-width unicode
+    numpy         TO, an .npz with the same arrays, and ``entities`` and ``relations``, labels in fixed-width Unicode
     parquet       TO/entity.parquet and TO/relation.parquet: ``label``, ``kind``, ``vector`` and, where a model has
-                  more tables, a column for each; all of them fixed-size lists
+                  more tables, a column for each (``inverse`` beside ``vector``, of a reciprocal model); all of them
+                  fixed-size lists
     word2vec      TO, word2vec's text format, for gensim: entities only, labels escaped (`escape`, `unescape`)
-    pykeen        TO/model.json and TO/model.safetensors, which `load_pykeen` makes a PyKEEN model of that scores alike
+    pykeen        TO/model.json and TO/model.safetensors, which `load_pykeen` makes a PyKEEN model of, with equal scores
 
-Row i belongs to label i. Rows of ComplEx and RotatE are all real parts, then all imaginary ones; a relation of RotatE
-is its phases, a ``matrix`` of TransR is flattened by rows (but for PyKEEN: see `fkge.export.pykeen`). An export holds
-vectors and labels and no triples; but a model tells of what it was trained on, and no ledger knows of an export: hand
-it only to whom you would hand the model.
+Row i belongs to label i, that of ``inverse`` to the inverse of relation i. Rows of ComplEx and RotatE are all real
+parts, then all imaginary ones; a relation of RotatE is its phases, a ``matrix`` of TransR is flattened by rows (but
+for PyKEEN: see `fkge.export.pykeen`). An export holds vectors and labels but no triples. Vectors still reveal what they
+were trained on, and no ledger accounts for an export: give it only to those to whom you would give the model.
 """
 
 from __future__ import annotations
@@ -21,22 +22,16 @@ from typing import TYPE_CHECKING
 
 from fkge.embed import Tables
 from fkge.errors import RunError, SettingsError, UnknownLabelError, did_you_mean
-from fkge.export.files import (
-    Kind,
-    frame_of,
-    write_numpy,
-    write_parquet,
-    write_safetensors,
-    write_word2vec,
-)
+from fkge.experiment.training_run import Run
+from fkge.export.files import Kind, frame_of, write_numpy, write_parquet, write_safetensors, write_word2vec
 from fkge.export.files import escape as escape
 from fkge.export.files import labels_of as labels_of
 from fkge.export.files import unescape as unescape
 from fkge.export.pykeen import load_pykeen as load_pykeen
 from fkge.export.pykeen import write_pykeen
+from fkge.files import read_json
 from fkge.graph import Graph
-from fkge.runs import Run
-from fkge.trace import SILENT, Progress, read_json
+from fkge.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,8 +44,7 @@ FORMATS: dict[str, Callable[[Tables, Graph, Path, Progress], None]] = {
     "word2vec": write_word2vec,
     "pykeen": write_pykeen,
 }
-"""What writes each format: a file of tensors by name with labels beside it; arrays and labels in one file; a folder of
-two tables; text of the entities, as gensim reads it; a folder that `load_pykeen` makes a model of."""
+"""The writer of each format: called with tables, their graph, the path to write, and where to report progress."""
 
 
 def export(
@@ -62,14 +56,26 @@ def export(
     arm: str = "federated",
     progress: Progress = SILENT,
 ) -> Path:
-    """Write the best vectors of a run, or of an owner in an arm of a simulation, to `to`. Returns `to`.
+    """Write the best vectors of a run, or of an owner in an arm of a simulation.
 
-    A file that is there already is replaced, in one step.
+    Args:
+        run: a folder of `fkge train` or `fkge simulate`.
+        to: the file or folder to write, depending on the format; existing files are replaced in one step.
+        format: a key of `FORMATS`.
+        owner, arm: whose vectors, of which arm, in a simulation.
+        progress: receives the progress.
+
+    Returns:
+        `to`.
+
+    Raises:
+        SettingsError: there is no such format.
+        RunError: there are no such vectors.
+        ExportError: the format cannot hold them.
     """
     if format not in FORMATS:
-        raise SettingsError(
-            f"there is no format {format!r}{did_you_mean(format, FORMATS)}; there are {', '.join(FORMATS)}"
-        )
+        known = ", ".join(FORMATS)
+        raise SettingsError(f"there is no format {format!r}{did_you_mean(format, FORMATS)}; there are {known}")
     opened = Run.open(locate(Path(run), owner, arm))
     to = Path(to)
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -78,27 +84,42 @@ def export(
 
 
 def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
-    """The folder with the vectors: `run` itself, or that of an owner in an arm of a simulation."""
+    """The folder with the vectors: `run` itself, or that of an owner in an arm of a simulation.
+
+    Args:
+        run: a folder of `fkge train` or `fkge simulate`.
+        owner, arm: whose vectors, of which arm, in a simulation.
+
+    Raises:
+        RunError: there is none, or it has not been written yet.
+        UnknownLabelError: the simulation has no such owner or arm.
+    """
     if not (run / "simulation.json").exists():
         if owner is not None:
             raise RunError(f"{run}: is no simulation and has no owners; leave {owner!r} out")
         return run
-    about = read_json(run / "simulation.json", "Put it back from a copy.")
+    about = read_json(run / "simulation.json", "Restore it from a copy.")
     owners = about["owners"]
     if owner is None:
-        raise RunError(f"{run}: is a simulation; whose vectors? It has {', '.join(owners)}")
+        raise RunError(f"{run}: is a simulation; name one of its owners: {', '.join(owners)}")
     for kind, name, known in (("owner", owner, owners), ("arm", arm, about["arms"])):
         if name not in known:
             raise UnknownLabelError(kind, name, known)
     folder = run / "arms" / arm / owner
     if not (folder / "model.safetensors").exists():
         if (run / "results.json").exists():
-            raise RunError(f"{folder}: is gone from a finished simulation; put it back from a copy, or run it anew")
-        raise RunError(f"{run}: {owner} has not finished {arm}. Go on with it: fkge simulate --resume {run}")
+            raise RunError(f"{folder}: is missing from a finished simulation; put it back from a copy, or run it again")
+        raise RunError(f"{run}: {owner} has not finished {arm}. Resume it: fkge simulate --resume {run}")
     return folder
 
 
 def frame(run: Path, kind: Kind = "entity", *, owner: str | None = None, arm: str = "federated") -> pd.DataFrame:
-    """The vectors of a run's entities or relations as a pandas DataFrame: labels are its index."""
+    """The vectors of a run as a pandas DataFrame, (rows, width), indexed by label.
+
+    Args:
+        run: a folder of `fkge train` or `fkge simulate`.
+        kind: ``entity`` or ``relation``.
+        owner, arm: whose vectors, of which arm, in a simulation.
+    """
     opened = Run.open(locate(Path(run), owner, arm))
     return frame_of(opened.load("cpu"), opened.graph, kind)

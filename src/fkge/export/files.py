@@ -1,9 +1,8 @@
-"""Tables as files: safetensors, NumPy, Parquet, word2vec's text; and pandas frames."""
+"""Write tables of vectors as safetensors, NumPy, Parquet and word2vec text; make pandas frames of them."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +13,12 @@ from urllib.parse import quote, unquote
 import numpy as np
 import numpy.typing as npt
 
+from fkge import files
 from fkge.embed import Tables
 from fkge.errors import ExportError, SettingsError, did_you_mean, need
+from fkge.files import write_atomically
 from fkge.graph import Graph
-from fkge.trace import Progress, sync_folder, write_atomically
+from fkge.progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,19 +32,26 @@ _LARGEST = 1 << 32
 
 
 def arrays(tables: Tables) -> dict[str, Array]:
-    """Every table of a model by name, (rows, width)."""
+    """All tables of a model by name, each (rows, width) float32."""
     return {name: tables[name].numpy(force=True) for kind in PLURAL for name in tables.names(kind)}
 
 
+def vectors_of(tables: Tables, kind: Kind) -> Array:
+    """Vectors of entities or relations, (rows, width), as peers exchange them: of a reciprocal model, those of a
+    relation and of its inverse, side by side.
+    """
+    return np.asarray(tables.vectors(kind).numpy(force=True))
+
+
 def frame_of(tables: Tables, graph: Graph, kind: Kind = "entity") -> pd.DataFrame:
-    """Vectors of entities or relations, (rows, width); labels are the index."""
+    """Vectors of entities or relations as a pandas DataFrame, (rows, width), indexed by label."""
     pandas = need("pandas", "pandas", "a DataFrame")
     labels = labels_of(graph, kind)
-    return pandas.DataFrame(tables[kind].numpy(force=True), index=pandas.Index(labels, name=kind))
+    return pandas.DataFrame(vectors_of(tables, kind), index=pandas.Index(labels, name=kind))
 
 
 def labels_of(graph: Graph, kind: Kind) -> list[str]:
-    """Entities or relations, in the order of their rows."""
+    """Labels of entities or relations, in the order of their rows."""
     if kind not in PLURAL:
         raise SettingsError(f"there are entity and relation vectors, not {kind!r}{did_you_mean(kind, PLURAL)}")
     return list(graph.entities if kind == "entity" else graph.relations)
@@ -51,22 +59,19 @@ def labels_of(graph: Graph, kind: Kind) -> list[str]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write to that takes `path`'s place once it is whole."""
+    """Yield a temporary path that replaces `path` on success; refuse a folder in its place (`ExportError`)."""
     if path.is_dir():
         raise ExportError(f"{path}: is a folder; this format is one file, so name one")
-    temporary = path.with_name(path.name + ".part")
-    try:
+    with files.replacing(path) as temporary:
         yield temporary
-        with temporary.open("rb+") as f:
-            os.fsync(f.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def folder_at(path: Path) -> Path:
-    """The folder `path`, made; or a sentence that a file is in its place."""
+    """Create the folder `path` if it does not exist.
+
+    Raises:
+        ExportError: there is a file in its place.
+    """
     if path.exists() and not path.is_dir():
         raise ExportError(f"{path}: is a file; this format is a folder of files, so name one")
     path.mkdir(exist_ok=True)
@@ -77,7 +82,7 @@ def labels_json(graph: Graph) -> dict[str, list[str]]:
     return {plural: labels_of(graph, kind) for kind, plural in PLURAL.items()}
 
 
-def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, Any]) -> None:
+def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, str]) -> None:
     from safetensors.numpy import save_file
 
     metadata = {"fkge": json.dumps(about, sort_keys=True)}
@@ -86,12 +91,18 @@ def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, An
 
 
 def write_safetensors(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    """Write all tables as tensors, and labels to a JSON file beside them."""
     labels = json.dumps(labels_json(graph), ensure_ascii=False)
     write_atomically(to.with_name(to.name + ".labels.json"), labels.encode())
     save_arrays(arrays(tables), to, {"format": "fkge.vectors.1", "model": tables.model.name})
 
 
 def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    """Write all tables and labels as arrays of one ``.npz`` file.
+
+    Raises:
+        ExportError: NumPy's fixed-width strings cannot hold the labels.
+    """
     named: dict[str, Array] = {}
     for kind, plural in PLURAL.items():
         labels = labels_of(graph, kind)
@@ -109,6 +120,7 @@ def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> N
 
 
 def write_parquet(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    """Write a folder with a Parquet file of entities and one of relations."""
     pa = need("pyarrow", "export", "Parquet")
     parquet = need("pyarrow.parquet", "export", "Parquet")
     folder = folder_at(to)
@@ -130,19 +142,20 @@ _UNSAFE = re.compile(r"[\s%]")
 
 
 def escape(label: str) -> str:
-    """`label` as one word of a word2vec file: white space and ``%`` become percent signs and digits, as in a URL.
+    """Escape a label as one word of a word2vec file: white space and ``%`` are percent-encoded, as in a URL.
 
-    gensim ends a word at the first space and a line at its last white space; labels without either stay as they are.
+    gensim ends a word at the first space and strips white space from lines; other labels are unchanged.
     """
     return _UNSAFE.sub(lambda found: quote(found[0], safe=""), label)
 
 
 def unescape(word: str) -> str:
-    """The label that `escape` made `word` of."""
+    """Undo `escape`."""
     return unquote(word, errors="strict")
 
 
 def write_word2vec(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    """Write vectors of entities as word2vec text."""
     rows, labels = tables["entity"].numpy(force=True), labels_of(graph, "entity")
     with (
         progress.task(f"writing {to.name}", len(labels), "entities") as task,
@@ -153,5 +166,5 @@ def write_word2vec(tables: Tables, graph: Graph, to: Path, progress: Progress) -
         for start in range(0, len(labels), _ROWS):
             part = rows[start : start + _ROWS].tolist()
             for label, row in zip(labels[start : start + _ROWS], part, strict=True):
-                f.write(f"{escape(label)} {' '.join(f'{x:.9g}' for x in row)}\n")  # nine digits give every float32 back
+                f.write(f"{escape(label)} {' '.join(f'{x:.9g}' for x in row)}\n")  # nine digits restore every float32
             task.advance(len(part))

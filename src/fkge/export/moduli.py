@@ -1,4 +1,4 @@
-"""RotatE's interaction for PyKEEN, with the norm that it is told. Imports PyKEEN; imported where that is wanted."""
+"""RotatE's interaction for PyKEEN with a norm that can be chosen. Imports PyKEEN, so it is imported on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Moduli(RotatEInteraction):
     """−‖h r − t‖ in the norm ``p``; for p = 1 the sum of moduli, as RotatE's authors have it."""
 
     def forward(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
-        """Scores of complex vectors (…, d), (…)."""
+        """Score complex vectors of shape (…, d); the scores have shape (…)."""
         h, r, t = ensure_complex(h, r, t)
         score: Tensor = negative_norm(h * r - t, p=self.p, power_norm=self.power_norm)
         return score

@@ -1,16 +1,18 @@
-"""PyKEEN models that score as ours do.
+"""Export models to PyKEEN, with equal scores.
 
-Scores are equal to rounding (1e-5 of their size), with nothing to turn or scale: higher is better in both. For that the
+Scores are equal up to rounding (1e-5 relative); higher is better in both. For that the exported
 models are PyKEEN's `ERModel` with an interaction, not its classes of the same names, whose defaults differ:
 
-- norms are not squared, and TransR's clamp of projections is put out of reach;
+- norms are not squared, and the limit of TransR's projections is set out of reach;
 - vectors that a model compares at unit length (TransH's normals; TransE's under ``normalize``, TransD's relations too)
   are exported at that length, relations of RotatE as e^{iθ};
 - TransD's entities are multiplied by 2³⁰: PyKEEN cuts projections down to length 1 where we scale them to it, and so it
   always cuts;
-- RotatE sums moduli, which is p = 1. PyKEEN's interaction takes a p and ignores it; `fkge.export.moduli` heeds it.
+- RotatE sums moduli, which is p = 1. PyKEEN's interaction accepts a p and ignores it; `fkge.export.moduli` uses it.
 
-Nothing in PyKEEN equals TransH or TransR under ``normalize``: these are refused.
+PyKEEN has no equivalent of TransH and TransR under ``normalize``: these are refused. So are reciprocal models: PyKEEN
+keeps inverse relations too (``create_inverse_triples``), but scores a triple by its relation alone, and here its score
+is the mean over both.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from fkge.embed import MODELS, Tables
+from fkge.embed.reciprocal import Reciprocal
 from fkge.errors import ExportError, RunError, need
 from fkge.export.files import PLURAL, Array, arrays, folder_at, labels_json, save_arrays
+from fkge.files import write_atomically
 from fkge.graph import Graph
-from fkge.trace import Progress, write_atomically
+from fkge.progress import Progress
 
 _FORMAT = "fkge.pykeen.1"
 _OUT_OF_REACH = 1e30
@@ -37,7 +41,7 @@ def _unit(rows: Array) -> Array:
 
 
 def _complex(re: Array, im: Array) -> Array:
-    """(n, d) twice to (n, 2d) as PyKEEN keeps complex numbers: the two parts of each side by side."""
+    """Interleave real and imaginary parts, both (n, d), to (n, 2d), as PyKEEN stores complex numbers."""
     return np.stack([re, im], axis=-1).reshape(len(re), -1)
 
 
@@ -46,12 +50,17 @@ def _halves(rows: Array) -> Array:
 
 
 def _as_pykeen(tables: Tables) -> tuple[str, dict[str, Any], list[Array], list[Array]]:
-    """PyKEEN's interaction, its arguments, and its representations of entities and of relations."""
+    """The name of PyKEEN's interaction, its arguments, and the representations of entities and relations."""
     model, own = tables.model, arrays(tables)
     entity, relation = own["entity"], own["relation"]
     norm = {"p": model.norm, "power_norm": False}
+    if isinstance(model, Reciprocal):
+        raise ExportError(
+            f"reciprocal: {model.name}'s score is the mean over a relation and its inverse, and PyKEEN's is of one of "
+            "them; export to safetensors, numpy or parquet, which have both, or train with reciprocal=false"
+        )
     if type(model) is not MODELS.get(model.name):
-        raise ExportError(f"{type(model).__name__}: PyKEEN has no equal of it; export to safetensors instead")
+        raise ExportError(f"{type(model).__name__}: PyKEEN has no equivalent of it; export to safetensors instead")
     if model.name in ("TransH", "TransR") and model.normalize:
         raise ExportError(f"{model.name} with normalize scales projections to unit length; no model of PyKEEN does")
     if model.normalize and model.name in ("TransE", "TransD"):
@@ -74,10 +83,15 @@ def _as_pykeen(tables: Tables) -> tuple[str, dict[str, Any], list[Array], list[A
             angles = relation.astype(np.float64)
             phases = _complex(np.cos(angles), np.sin(angles))
             return "RotatE", {"p": 1, "power_norm": False}, [_halves(entity)], [phases]
-    raise ExportError(f"{model.name}: PyKEEN has no equal of it; export to safetensors instead")
+    raise ExportError(f"{model.name}: PyKEEN has no equivalent of it; export to safetensors instead")
 
 
 def write_pykeen(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
+    """Write a folder that `load_pykeen` opens.
+
+    Raises:
+        ExportError: PyKEEN has no equivalent of the model.
+    """
     interaction, arguments, entities, relations = _as_pykeen(tables)
     is_complex = interaction in ("ComplEx", "RotatE")
     state: dict[str, Array] = {}
@@ -99,7 +113,11 @@ def write_pykeen(tables: Tables, graph: Graph, to: Path, progress: Progress) -> 
 
 
 def load_pykeen(folder: Path) -> tuple[Any, Any]:
-    """A PyKEEN model and a `TriplesFactory` of its labels from an export; the factory has no triples."""
+    """Load an export as a PyKEEN model and a `TriplesFactory` of its labels, without triples.
+
+    Raises:
+        RunError: the folder holds no such export.
+    """
     need("pykeen", "pykeen", "opening a PyKEEN model")
     import torch
     from pykeen.models import ERModel
@@ -109,7 +127,7 @@ def load_pykeen(folder: Path) -> tuple[Any, Any]:
     try:
         about = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder}: holds no model that was exported for PyKEEN ({error})") from None
+        raise RunError(f"{folder}: holds no model exported for PyKEEN ({error})") from None
     if about.get("format") != _FORMAT:
         raise RunError(f"{folder}: model.json says {about.get('format')!r}, not {_FORMAT}; export it again")
     ids = [{label: i for i, label in enumerate(about[plural])} for plural in PLURAL.values()]

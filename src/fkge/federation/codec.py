@@ -1,7 +1,7 @@
-"""Messages as bytes and back: protobuf (`wire.proto`), with tensors as the raw numbers they are. Nothing is unpickled.
+"""Encode messages as bytes and decode them: protobuf (`wire.proto`), tensors as raw numbers. Nothing is unpickled.
 
-What may be decoded is in `KINDS`; there is no way to name anything else, and no message for rows that the two owners do
-not share, but for the neighbours that an owner may choose to send.
+Only the messages in `KINDS` can be decoded, and none of them is for rows that the two owners do not share, but for the
+neighbours that an owner may choose to send.
 
 Every message has one encoding, the one that protobuf's own library writes: fields in the order of their numbers, each
 once, numbers as short as they can be, what is zero or empty left out. Anything else is refused, so that nothing hides
@@ -25,9 +25,10 @@ from torch import Tensor
 
 from fkge.errors import PeerError, SettingsError
 from fkge.federation import wire_pb2
-from fkge.federation.exchange import Offer, Structure, Thanks
-from fkge.federation.gate import Released
-from fkge.federation.protocol import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.egress import Released
+from fkge.federation.exchange import Ack, Structure, Update
+from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.varint import decode_varint, encode_varint
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
 KINDS: dict[str, type] = {
@@ -39,9 +40,9 @@ KINDS: dict[str, type] = {
         Defer,
         Refuse,
         Abort,
-        Offer,
+        Update,
         Structure,
-        Thanks,
+        Ack,
         Samples,
         Gradient,
         Candidate,
@@ -61,9 +62,10 @@ DIMENSIONS = 3
 
 
 def encode(released: Released, session: int = 0) -> bytes:
-    """A released message as bytes. Control messages carry who they are about in themselves; others belong to a session.
+    """A released message as bytes, with its session where it is a message of an exchange.
 
-    Nothing else has an encoder: a table, or a message that no gate has let go, is refused.
+    Raises:
+        TypeError: it was not released (`Egress.release`), or is none of `KINDS`; nothing else has an encoder.
     """
     if type(released) is not Released or not released.sealed:
         raise TypeError(f"{type(released).__name__} was not released; nothing else leaves an owner")
@@ -73,7 +75,7 @@ def encode(released: Released, session: int = 0) -> bytes:
         raise TypeError(f"{kind} is nothing that may leave an owner")
     parts: list[_Bytes] = []
     if session:
-        parts += _SESSION.head, _varint(session)
+        parts += _SESSION.head, encode_varint(session)
     field = _OF_KIND[kind]
     parts.append(field.head)
     field.write(parts, message)
@@ -81,13 +83,14 @@ def encode(released: Released, session: int = 0) -> bytes:
 
 
 def decode(data: bytes, limit: int = LIMIT) -> tuple[Any, int]:
-    """The message in `data`, and its session. Its tensors are copies, and free to be written to.
+    """The message in `data`, and its session. Its tensors are copies, and may be written to.
 
     Args:
-        limit: bytes; a longer message is refused before it is looked at.
+        data: the bytes.
+        limit: the most bytes; a longer message is refused before it is read.
 
     Raises:
-        PeerError: it is none.
+        PeerError: it is no valid message.
     """
     if len(data) > limit:
         raise PeerError(f"a message of {len(data):,} bytes is too long; {limit:,} is the most")
@@ -149,14 +152,14 @@ def _read(data: memoryview, form: _Form) -> dict[str, Any]:
     values = {}
     at, end, last = 0, len(data), 0
     while at < end:
-        tag, at = _number(data, at)
+        tag, at = decode_varint(data, at)
         field = form.get(tag)
         if field is None:
             raise PeerError(f"a message has a field {tag >> 3} of wire type {tag & 7}, which is unknown in that place")
         if tag <= last:
             raise PeerError(f"a message has its field {field.name} twice or out of order")
         last = tag
-        number, at = _number(data, at)
+        number, at = decode_varint(data, at)
         if tag & 7 == _VARINT:
             values[field.name] = field.read(number)
         elif number <= end - at:
@@ -167,33 +170,8 @@ def _read(data: memoryview, form: _Form) -> dict[str, Any]:
     return values
 
 
-def _number(data: memoryview, at: int) -> tuple[int, int]:
-    """The varint at `at`, and where it ends."""
-    if at < len(data) and data[at] < 128:  # as most are
-        return data[at], at + 1
-    number = 0
-    for place, byte in enumerate(data[at : at + 10]):  # ten bytes hold 64 bits
-        number |= (byte & 127) << 7 * place
-        if byte < 128:
-            if number >> 64 or not byte:
-                break
-            return number, at + place + 1
-    raise PeerError("a message has a number that is cut short, beyond 64 bits, or longer than it need be")
-
-
-def _varint(number: int) -> bytes:
-    if not 0 <= number < 1 << 64:
-        raise ValueError(f"{number} has no place in a message; its numbers go from 0 to 2**64 - 1")
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _write_bytes(parts: list[_Bytes], value: _Bytes) -> int:
-    length = _varint(len(value))
+    length = encode_varint(len(value))
     parts += length, value
     return len(length) + len(value)
 
@@ -203,7 +181,7 @@ def _write_within(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -
     place = len(parts)
     parts.append(b"")
     size = _write(parts, form, values)
-    parts[place] = length = _varint(size)
+    parts[place] = length = encode_varint(size)
     return len(length) + size
 
 
@@ -211,13 +189,13 @@ def _write_within(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -
 
 
 def _write_number(parts: list[_Bytes], value: int) -> int:
-    parts.append(_varint(value))
+    parts.append(encode_varint(value))
     return len(parts[-1])
 
 
 def _read_number(number: int) -> int:
     if number == 0:
-        raise PeerError("a message spells out a zero, which goes without saying")
+        raise PeerError("a message has an explicit zero, which must be left out")
     return number
 
 
@@ -256,7 +234,7 @@ _CODES = {kind.newbyteorder("="): code for code, kind in _TYPES.items()}
 
 
 def _write_tensor(parts: list[_Bytes], value: Tensor) -> int:
-    # As few calls into torch as can be: its ways are long, and a node comes to each of them fresh from waiting.
+    # As few calls into torch as possible: each is slow on a node, whose caches are cold after waiting.
     numbers = (value if value.device.type == "cpu" and not value.requires_grad else value.detach().cpu()).numpy()
     head = _head(numbers.dtype, numbers.shape)
     parts.append(head)
@@ -267,7 +245,7 @@ def _write_tensor(parts: list[_Bytes], value: Tensor) -> int:
 
 @lru_cache(256)
 def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """All of a tensor's field but its tag, up to its numbers. Steps of one game have the same."""
+    """A tensor's field between its tag and its numbers; the steps of one game have the same."""
     code = _CODES.get(kind)
     if code is None or len(shape) > DIMENSIONS:
         raise TypeError(f"a tensor of {len(shape)} dimensions of {kind} has no place in a message")
@@ -275,13 +253,13 @@ def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     _write(parts, _TENSOR, {"type": code, "shape": shape or None})
     size = kind.itemsize * math.prod(shape)
     if size:
-        parts += _DATA.head, _varint(size)
+        parts += _DATA.head, encode_varint(size)
     fields = b"".join(parts)
-    return _varint(len(fields) + size) + fields
+    return encode_varint(len(fields) + size) + fields
 
 
 class _Seen(NamedTuple):
-    """How a tensor began that was all right: another of that length, if it begins alike, is right, too."""
+    """The head of a valid tensor: another of the same length with the same head is valid, too."""
 
     head: bytes
     kind: np.dtype[Any]
@@ -296,7 +274,7 @@ _SEEN: dict[int, _Seen] = {}
 def _read_tensor(data: memoryview) -> Tensor:
     seen = _SEEN.get(len(data))
     if seen is None or data[: len(seen.head)] != seen.head:
-        seen = _looked_at(data)
+        seen = _check_head(data)
         if len(_SEEN) >= _MANY:
             _SEEN.clear()
         _SEEN[len(data)] = seen
@@ -304,8 +282,8 @@ def _read_tensor(data: memoryview) -> Tensor:
     return torch.from_numpy(numbers.astype(seen.kind.newbyteorder("="), copy=False))
 
 
-def _looked_at(data: memoryview) -> _Seen:
-    """What a tensor is, by all that stands before its numbers."""
+def _check_head(data: memoryview) -> _Seen:
+    """Validate the head of a tensor, all that precedes its numbers."""
     values = _read(data, _TENSOR)
     code, shape, numbers = values.get("type", 0), values.get("shape", ()), values.get("data", b"")
     if code not in _TYPES:
@@ -319,14 +297,14 @@ def _looked_at(data: memoryview) -> _Seen:
 
 
 def _write_shape(parts: list[_Bytes], value: tuple[int, ...]) -> int:
-    return _write_bytes(parts, b"".join(map(_varint, value)))
+    return _write_bytes(parts, b"".join(map(encode_varint, value)))
 
 
 def _read_shape(data: memoryview) -> tuple[int, ...]:
     shape: tuple[int, ...] = ()
     at = 0
     while at < len(data) and len(shape) < DIMENSIONS:
-        side, at = _number(data, at)
+        side, at = decode_varint(data, at)
         shape += (side,)
     if at < len(data) or not shape:
         raise PeerError(f"a message has a tensor whose shape is not of one to {DIMENSIONS} dimensions")
@@ -337,7 +315,7 @@ def _read_shape(data: memoryview) -> tuple[int, ...]:
 
 def _read_data(data: memoryview) -> memoryview:
     if not len(data):
-        raise PeerError("a message spells out that a tensor has no numbers, which goes without saying")
+        raise PeerError("a message has an explicit empty tensor, whose data must be left out")
     return data
 
 
@@ -359,7 +337,7 @@ def _form(descriptor: Descriptor) -> _Form:
     for field in sorted(descriptor.fields, key=lambda field: int(field.number)):
         wire, write, read = _PLAIN[field.type] if field.message_type is None else _message(field.message_type)
         tag = field.number << 3 | wire
-        form[tag] = _Field(field.name, tag, _varint(tag), write, read)
+        form[tag] = _Field(field.name, tag, encode_varint(tag), write, read)
     return form
 
 

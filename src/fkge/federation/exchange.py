@@ -1,21 +1,22 @@
-"""What passes between a client and a host, and how each side plays its part.
+"""The roles of client and host in one exchange, and the messages that carry vectors between them. A host's role ends
+with a `ReceivedUpdate`, which the next round of training aggregates.
 
-Either side of an exchange is a role: messages in, messages out, nothing else. The client opens. Four ways:
+A role takes messages and returns messages, nothing else. The client opens. There are four modes:
 
     frame        the rows as they are, with the name of the frame they live in; one message
     procrustes   the rows under a secret rotation, new for every exchange; one message
-    ppat         the adversarial game (`fkge.ppat`); the host uses the translation as it comes
-    ppat+refine  the same game, then the host aligns what it got with its own rows
+    ppat         the adversarial game (`fkge.ppat`); the host uses the translation as it is
+    ppat+refine  the same game, then the host aligns the translation with its own rows
 
-What the host does afterwards, it does alone: nothing more leaves either side.
+What the host does afterwards is local: nothing more leaves either side.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from fkge.align import procrustes, random_rotation
 from fkge.align.links import KINDS
 from fkge.embed.dp_noise import Noise
 from fkge.embed.models import Kind
+from fkge.embed.optimizers import SLOTS
 from fkge.errors import PeerError
 from fkge.federation.settings import Translate
 from fkge.ppat import Candidate, PpatClient, PpatHost, PpatSettings, Samples
@@ -32,20 +34,18 @@ from fkge.ppat.messages import Message, check_vectors
 HIDDEN = "?"
 """The frame of rows that were turned by a secret rotation."""
 
-SLOTS = ("mean", "square")
-"""Adam's moments, in the order they are sent."""
-
 
 @dataclass(frozen=True, eq=False)
-class Offer(Message):
-    """Client to host: rows of everything the two share, in the order agreed on.
+class Update(Message):
+    """Client to host: the rows that the two share, in the order of their alignment.
 
     Attributes:
-        frame: the frame the rows live in, or `HIDDEN`.
+        frame: the name of the rows' frame, or `HIDDEN`.
         entity: (n, d), relation: (m, d').
         entity_weight: (n,) log(1 + training triples) of each row, relation_weight: (m,); None if not sent.
-        entity_moments: (2, n, d) the optimiser's moments, relation_moments: (2, m, d'); None if not sent.
-        neighbours: (k, d) rows of entities that stand next to shared ones, joining: (l, d') of the relations between.
+        entity_moments: (k, n, d) the optimiser's state, relation_moments: (k, m, d'); None if not sent. With k = 2
+            Adam's mean and mean square, with k = 1 Adagrad's sum of squares.
+        neighbours: (k, d) rows of entities adjacent to shared ones, joining: (l, d') of the relations between.
         triples: (t, 3) int64, those triples: entities count shared ones first, then neighbours; so do relations.
     """
 
@@ -63,24 +63,24 @@ class Offer(Message):
 
 @dataclass(frozen=True, eq=False)
 class Structure(Message):
-    """Client to host, before a game with neighbours: their triples, coded as in `Offer`, and how many are entities."""
+    """Client to host, before a game with neighbours: their triples, coded as in `Update`, and how many are entities."""
 
     entities: int
     triples: Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Thanks(Message):
-    """Host to client: it has come. It says nothing else, on purpose."""
+class Ack(Message):
+    """Host to client: the message has arrived. It carries nothing else, on purpose."""
 
 
 @dataclass(frozen=True, eq=False)
 class Virtual:
-    """A peer's neighbourhood of shared things, to be trained on for a while.
+    """A peer's neighbourhood of shared rows, trained on for one round.
 
     Attributes:
         entities: (k, d), relations: (l, d') rows.
-        triples: (t, 3) int64: shared things by position, then virtual ones.
+        triples: (t, 3) int64: shared rows by position, then virtual ones.
     """
 
     entities: Tensor
@@ -89,17 +89,17 @@ class Virtual:
 
 
 @dataclass(frozen=True, eq=False)
-class Gift:
-    """What a host has got from one exchange, until it aggregates it.
+class ReceivedUpdate:
+    """A peer's rows as a host has received them in one exchange.
 
     Attributes:
-        peer: from whom.
+        peer: the client.
         rows: vectors by kind, (n, d).
-        frame: where they live; None if they are in the host's space as far as the translation brought them there.
+        frame: of the rows; None if a translation has brought them into the host's space.
         weights, moments: by kind, where they were sent.
         refine: align them with the host's own rows before use.
         virtual: neighbours and their triples, if sent.
-        price: what the exchange cost the host in privacy, by the translation's own account.
+        price: what the exchange cost the host in privacy, as the translation accounts for it.
     """
 
     peer: str
@@ -109,18 +109,21 @@ class Gift:
     moments: Mapping[Kind, Tensor] | None = None
     refine: bool = False
     virtual: Virtual | None = None
-    price: Mapping[str, Any] = field(default_factory=dict)
+    price: Mapping[str, float] = field(default_factory=dict)
 
+
+_KEPT = frozenset(len(slots) for slots in SLOTS.values() if slots)
+"""How many numbers for each parameter an optimiser may send."""
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "weights": ("entity_weight", "relation_weight"),
     "moments": ("entity_moments", "relation_moments"),
     "neighbours": ("neighbours", "joining", "triples"),
 }
-"""What an offer may hold beside rows, and the fields it stands in."""
+"""What an update may contain besides rows, and its fields."""
 
-FROM_CLIENT = (Offer, Structure, Samples, Candidate)
-"""What a client says; all else within an exchange is a host's."""
+FROM_CLIENT = (Update, Structure, Samples, Candidate)
+"""Messages of a client; all others within an exchange are a host's."""
 
 
 class ClientRole(Protocol):
@@ -130,13 +133,13 @@ class ClientRole(Protocol):
         """The opening message."""
 
     def step(self, message: Message) -> Message | None:
-        """The next message; None when there is no more to say."""
+        """The next message; None when the exchange is complete."""
 
 
 class HostRole(Protocol):
     """The side that learns."""
 
-    gift: Gift | None
+    update: ReceivedUpdate | None
     """Set once the exchange is complete."""
 
     def step(self, message: Message) -> Message:
@@ -147,58 +150,71 @@ class HostRole(Protocol):
 
 
 class Sender:
-    """The client where one message does it."""
+    """The client of the modes with one message."""
 
-    def __init__(self, offer: Offer) -> None:
-        self._offer = offer
+    def __init__(self, update: Update) -> None:
+        self._update = update
 
     def start(self) -> Message:
-        return self._offer
+        return self._update
 
     def step(self, message: Message) -> Message | None:
-        if not isinstance(message, Thanks):
-            raise PeerError(f"got {type(message).__name__} where Thanks was due")
+        _check_ack(message)
         return None
 
 
-def hidden(offer: Offer, generator: torch.Generator) -> Offer:
-    """The offer under a random rotation that nobody keeps. Distances and angles among the rows remain visible."""
-    q = random_rotation(offer.entity.shape[1], generator).to(offer.entity.dtype)
+def _check_ack(message: Message) -> None:
+    if not isinstance(message, Ack):
+        raise PeerError(f"got {type(message).__name__} where Ack was due")
 
-    def turn(rows: Tensor | None) -> Tensor | None:
+
+def hidden(update: Update, generator: torch.Generator) -> Update:
+    """The update under a random rotation that is discarded. Distances and angles among the rows remain visible."""
+    q = random_rotation(update.entity.shape[1], generator).to(update.entity.dtype)
+
+    def turned(rows: Tensor | None) -> Tensor | None:
         return None if rows is None or rows.numel() == 0 else rows @ q
 
-    return Offer(
-        offer.step, HIDDEN, offer.entity @ q, offer.relation @ q if offer.relation.numel() else offer.relation,
-        entity_weight=offer.entity_weight, relation_weight=offer.relation_weight,
-        neighbours=turn(offer.neighbours), joining=turn(offer.joining), triples=offer.triples,
-    )  # fmt: skip
+    return replace(
+        update,
+        frame=HIDDEN,
+        entity=update.entity @ q,
+        relation=update.relation @ q if update.relation.numel() else update.relation,
+        entity_moments=None,
+        relation_moments=None,
+        neighbours=turned(update.neighbours),
+        joining=turned(update.joining),
+    )
 
 
 class Receiver:
-    """The host where one message does it.
+    """The host of the modes with one message.
 
     Args:
         peer: the client.
-        shapes: (rows, width) due of each kind.
+        shapes: (rows, width) expected of each kind.
         dtype: of every vector.
-        align: bring the rows home by alignment, whatever frame they claim to live in.
-        wanted: what an offer may hold beside rows, of `EXTRAS`. The rest was not agreed on, and is refused.
+        align: align the rows with the host's, whatever frame they claim to be in.
+        wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
     """
 
     def __init__(
-        self, peer: str, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype, align: bool = False,
+        self,
+        peer: str,
+        shapes: Mapping[Kind, tuple[int, int]],
+        dtype: torch.dtype,
+        align: bool = False,
         wanted: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
-        self.gift: Gift | None = None
+    ) -> None:
+        self.update: ReceivedUpdate | None = None
         self._peer, self._shapes, self._dtype, self._align, self._wanted = peer, shapes, dtype, align, wanted
 
     def step(self, message: Message) -> Message:
-        if not isinstance(message, Offer):
-            raise PeerError(f"got {type(message).__name__} where Offer was due")
+        if not isinstance(message, Update):
+            raise PeerError(f"got {type(message).__name__} where Update was due")
         for extra, fields in EXTRAS.items():
             if extra not in self._wanted and any(getattr(message, name) is not None for name in fields):
-                raise PeerError(f"Offer: {self._peer} sent {extra}, which nobody asked for")
+                raise PeerError(f"Update: {self._peer} sent {extra}, which was not agreed on")
         rows = {kind: getattr(message, kind) for kind in KINDS}
         weights = {kind: getattr(message, f"{kind}_weight") for kind in KINDS}
         moments = {kind: getattr(message, f"{kind}_moments") for kind in KINDS}
@@ -207,42 +223,46 @@ class Receiver:
             check_vectors(message, rows[kind], (n, width), self._dtype)
             if weights[kind] is not None:
                 if weights[kind].shape != (n,):
-                    raise PeerError(f"Offer: {kind} weights of shape {tuple(weights[kind].shape)}, due {(n,)}")
+                    raise PeerError(f"Update: {kind} weights of shape {tuple(weights[kind].shape)}, due {(n,)}")
                 check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self._dtype)
                 if bool((weights[kind] < 0).any()):
-                    raise PeerError(f"Offer: a weight of {self._peer}'s {kind} rows is negative")
+                    raise PeerError(f"Update: a weight of {self._peer}'s {kind} rows is negative")
             if moments[kind] is not None:
-                if moments[kind].shape != (2, n, width):
-                    raise PeerError(f"Offer: moments of shape {tuple(moments[kind].shape)}, due {(2, n, width)}")
-                check_vectors(message, moments[kind].reshape(-1, width), (2 * n, width), self._dtype)
-                if bool((moments[kind][1] < 0).any()):
-                    raise PeerError(f"Offer: a mean square of {self._peer}'s {kind} rows is negative")
-        self.gift = Gift(
+                self._check_moments(message, kind, moments[kind])
+        self.update = ReceivedUpdate(
             self._peer, rows, frame=message.frame,
             weights=weights if all(w is not None for w in weights.values()) else None,
             moments=moments if all(m is not None for m in moments.values()) else None,
             refine=self._align or message.frame == HIDDEN,
             virtual=_virtual(message, self._shapes, self._dtype),
         )  # fmt: skip
-        return Thanks(message.step)
+        return Ack(message.step)
+
+    def _check_moments(self, message: Update, kind: Kind, moments: Tensor) -> None:
+        """Raise `PeerError` unless it is what some optimiser keeps; which, only the host's own optimiser decides."""
+        n, width = self._shapes[kind]
+        if moments.ndim != 3 or len(moments) not in _KEPT or moments.shape[1:] != (n, width):
+            due = " or ".join(str((k, n, width)) for k in sorted(_KEPT))
+            raise PeerError(f"Update: moments of shape {tuple(moments.shape)}, due {due}")
+        check_vectors(message, moments.reshape(-1, width), (len(moments) * n, width), self._dtype)
+        if bool((moments[-1] < 0).any()):  # squares come last, whatever precedes them
+            raise PeerError(f"Update: a mean square of {self._peer}'s {kind} rows is negative")
 
 
-def _virtual(offer: Offer, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype) -> Virtual | None:
-    if offer.triples is None or offer.neighbours is None:
+def _virtual(update: Update, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype) -> Virtual | None:
+    neighbours, joining, triples = update.neighbours, update.joining, update.triples
+    if triples is None or neighbours is None:
         return None
-    joining = offer.joining
     if joining is None:
-        joining = offer.neighbours.new_empty(0, shapes["relation"][1])
-    check_vectors(offer, offer.neighbours, (None, shapes["entity"][1]), dtype)
-    check_vectors(offer, joining, (None, shapes["relation"][1]), dtype)
-    check_triples(
-        offer.triples, shapes["entity"][0] + len(offer.neighbours), shapes["relation"][0] + len(joining)
-    )  # fmt: skip
-    return Virtual(offer.neighbours, joining, offer.triples)
+        joining = neighbours.new_empty(0, shapes["relation"][1])
+    check_vectors(update, neighbours, (None, shapes["entity"][1]), dtype)
+    check_vectors(update, joining, (None, shapes["relation"][1]), dtype)
+    check_triples(triples, shapes["entity"][0] + len(neighbours), shapes["relation"][0] + len(joining))
+    return Virtual(neighbours, joining, triples)
 
 
 def check_triples(triples: Tensor, entities: int, relations: int) -> None:
-    """Raise `PeerError` unless every triple names things that are there."""
+    """Raise `PeerError` unless every triple (t, 3) refers to one of so many entities and relations."""
     if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
         raise PeerError(f"virtual triples must be (t, 3) int64, got {tuple(triples.shape)} {triples.dtype}")
     if len(triples) == 0:
@@ -256,15 +276,14 @@ def check_triples(triples: Tensor, entities: int, relations: int) -> None:
 
 
 class GameClient:
-    """The client of the adversarial game: entities and relations stacked, neighbours announced before."""
+    """The client of the adversarial game: entities and relations stacked, neighbours announced first."""
 
-    def __init__(self, offer: Offer, host_dim: int, settings: PpatSettings, generator: torch.Generator) -> None:
-        rows = torch.cat([offer.entity, offer.relation]) if offer.relation.numel() else offer.entity
-        extra = [r for r in (offer.neighbours, offer.joining) if r is not None and r.numel()]
-        self._structure = (
-            None if offer.triples is None or offer.neighbours is None
-            else Structure(0, len(offer.neighbours), offer.triples)
-        )  # fmt: skip
+    def __init__(self, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator) -> None:
+        rows = torch.cat([update.entity, update.relation]) if update.relation.numel() else update.entity
+        extra = [r for r in (update.neighbours, update.joining) if r is not None and r.numel()]
+        self._structure: Structure | None = None
+        if update.triples is not None and update.neighbours is not None:
+            self._structure = Structure(0, len(update.neighbours), update.triples)
         self._game = PpatClient(rows, host_dim, settings, generator, torch.cat(extra) if extra else None)
         self._announced = self._structure is None
 
@@ -273,21 +292,28 @@ class GameClient:
 
     def step(self, message: Message) -> Message | None:
         if not self._announced:
-            if not isinstance(message, Thanks):
-                raise PeerError(f"got {type(message).__name__} where Thanks was due")
+            _check_ack(message)
             self._announced = True
             return self._game.start()
         return self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
 
 
 class GameHost:
-    """The host of the adversarial game."""
+    """The host of the adversarial game; see `host_role`."""
 
     def __init__(
-        self, peer: str, own: Mapping[Kind, Tensor], settings: PpatSettings, generator: torch.Generator, refine: bool,
-        noise: Noise | None = None, wanted: frozenset[str] = frozenset(), pay: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
-        self.gift: Gift | None = None
+        self,
+        peer: str,
+        own: Mapping[Kind, Tensor],
+        settings: PpatSettings,
+        generator: torch.Generator,
+        *,
+        refine: bool,
+        noise: Noise | None = None,
+        wanted: frozenset[str] = frozenset(),
+        pay: Callable[[], None] | None = None,
+    ) -> None:
+        self.update: ReceivedUpdate | None = None
         self._peer, self._own, self._refine, self._wanted, self._pay = peer, own, refine, wanted, pay
         rows = torch.cat([own["entity"], own["relation"]]) if own["relation"].numel() else own["entity"]
         self._game = PpatHost(rows, settings, generator, noise)
@@ -296,20 +322,20 @@ class GameHost:
     def step(self, message: Message) -> Message:
         if isinstance(message, Structure):
             if "neighbours" not in self._wanted:
-                raise PeerError(f"Structure: {self._peer} sent neighbours, which nobody asked for")
+                raise PeerError(f"Structure: {self._peer} sent neighbours, which was not agreed on")
             if self._structure is not None and not message.same_as(self._structure):
                 raise PeerError("the structure of neighbours came twice")
             self._structure = message
-            return Thanks(0)
+            return Ack(0)
         if self._pay is not None and isinstance(message, Samples):
-            self._pay()  # once, and before the first vote: a peer that only says it would play costs nothing
+            self._pay()  # once, and only before the first vote: a peer that merely announces a game costs nothing
             self._pay = None
         answer = self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
-        if self._game.finished and self.gift is None:
-            self.gift = self._unpack()
+        if self._game.finished and self.update is None:
+            self.update = self._unpack()
         return answer
 
-    def _unpack(self) -> Gift:
+    def _unpack(self) -> ReceivedUpdate:
         got = self._game.translation
         n = len(self._own["entity"])
         width = self._own["relation"].shape[1]
@@ -322,23 +348,30 @@ class GameHost:
             virtual = Virtual(entities, relations, self._structure.triples)
         spent = got.spent
         price: dict[str, float] = {"queries": spent.queries}
-        if math.isfinite(spent.epsilon):  # without noise there is no ε to speak of
+        if math.isfinite(spent.epsilon):  # without noise there is no ε
             price |= {"epsilon_paper_per_sample": spent.epsilon, "epsilon_paper_per_batch": spent.epsilon_per_batch}
-        return Gift(
+        return ReceivedUpdate(
             self._peer, {"entity": got.vectors[:n], "relation": relation}, refine=self._refine, virtual=virtual,
             price=price,
         )  # fmt: skip
 
 
 def client_role(
-    mode: Translate, offer: Offer, host_dim: int, settings: PpatSettings, generator: torch.Generator
+    mode: Translate, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator
 ) -> ClientRole:
-    """The client's part in an exchange of this mode."""
+    """The client's role in an exchange.
+
+    Args:
+        mode: of the exchange.
+        update: what it has to send.
+        host_dim: width of the host's entities.
+        settings, generator: of a game; the generator also draws the rotation of ``procrustes``.
+    """
     if mode == "frame":
-        return Sender(offer)
+        return Sender(update)
     if mode == "procrustes":
-        return Sender(hidden(offer, generator))
-    return GameClient(offer, host_dim, settings, generator)
+        return Sender(hidden(update, generator))
+    return GameClient(update, host_dim, settings, generator)
 
 
 def host_role(
@@ -353,13 +386,16 @@ def host_role(
     wanted: frozenset[str] = frozenset(),
     pay: Callable[[], None] | None = None,
 ) -> HostRole:
-    """The host's part in an exchange of this mode.
+    """The host's role in an exchange.
 
     Args:
+        mode: of the exchange.
+        peer: the client.
         own: this owner's rows of what the two share, by kind.
         widths: of the client's vectors, by kind; a game translates them, the other modes leave them.
+        settings, generator: of a game.
         noise: of a game's votes; from `generator` if None.
-        wanted: what may come beside rows, of `EXTRAS`.
+        wanted: what an update may contain besides rows, of `EXTRAS`.
         pay: called before a game's first vote.
     """
     if mode in ("frame", "procrustes"):
@@ -368,13 +404,16 @@ def host_role(
     return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise, wanted=wanted, pay=pay)
 
 
-def aligned(gift: Gift, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:
-    """W (d_peer, d_own) that brings the gift's rows nearest to the host's own: orthogonal Procrustes on all pairs.
+def aligned(update: ReceivedUpdate, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:
+    """W (d_peer, d_own) that maps received rows nearest to the host's own: orthogonal Procrustes on all pairs.
 
-    `one_space`: relations live in the entities' space, and say something about W too.
+    Args:
+        update: the received rows.
+        own: the host's rows of the same things, by kind.
+        one_space: relations are vectors in the entities' space, and determine W too.
     """
-    x, y = [gift.rows["entity"]], [own["entity"]]
-    if one_space and gift.rows["relation"].numel():
-        x.append(gift.rows["relation"])
+    x, y = [update.rows["entity"]], [own["entity"]]
+    if one_space and update.rows["relation"].numel():
+        x.append(update.rows["relation"])
         y.append(own["relation"])
     return procrustes(torch.cat(x), torch.cat(y))

@@ -1,7 +1,7 @@
-"""What a host lets a peer do to its rows at most. Limits follow from the host's own numbers: no peer can raise them.
+"""Limit how far a peer's update can move a host's rows. Limits follow from the host's own rows: no peer can raise them.
 
-Honest gifts are within them and stay as they are, to the bit. They hold up a broken peer, or one that throws rows away;
-one that sends plausible nonsense is within them too, and only going back (`patience`) helps against that.
+Honest updates are within the limits and stay as they are, to the bit. The limits stop a broken peer, or one that sends
+huge rows; one that sends plausible nonsense is within them, and only rolling back (`patience`) helps against that.
 """
 
 from __future__ import annotations
@@ -9,50 +9,120 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fkge.embed.models import Kind
 from fkge.embed.optimizers import BETA1, BETA2
-from fkge.evaluation.attacks import clip_rows
-from fkge.federation.exchange import Gift
+from fkge.errors import SettingsError
+from fkge.federation.exchange import ReceivedUpdate
 
 _REACH = (1 - BETA1) / math.sqrt((1 - BETA2) * (1 - BETA1**2 / BETA2)) * 1.001
 """|m| / √v at most, by Cauchy and Schwarz: |m| ≤ (1 − β₁) Σ β₁ⁱ|gᵢ| and v = (1 − β₂) Σ β₂ⁱ gᵢ²."""
 
 
-def short(gift: Gift, own: Mapping[Kind, Tensor], limit: float) -> Gift:
-    """The gift with no row longer than `limit` times the host's median one, in whatever frame it lives.
+_MOST = 100.0
+"""How many times the host's own a peer's squares may be, or Adagrad's sums less than it."""
 
-    For before an alignment: one huge row would decide the rotation by itself.
+
+def short(update: ReceivedUpdate, own: Mapping[Kind, Tensor], limit: float) -> ReceivedUpdate:
+    """The update with no row longer than `limit` times the host's median one, in whatever frame it is.
+
+    To be used before an alignment, where one huge row would decide the rotation by itself.
     """
-    rows = {kind: clip_rows(r, own[kind], limit, what="row") if r.numel() else r for kind, r in gift.rows.items()}
-    return replace(gift, rows=rows)
+    rows = {kind: clip_rows(r, own[kind], limit, what="row") if r.numel() else r for kind, r in update.rows.items()}
+    return replace(update, rows=rows)
 
 
 def limited(
-    gift: Gift, own: Mapping[Kind, Tensor], limit: float, weight: Mapping[Kind, float], square: Mapping[Kind, float]
-) -> Gift:
-    """The gift, in the host's space, within limits.
+    update: ReceivedUpdate,
+    own: Mapping[Kind, Tensor],
+    limit: float,
+    weight: Mapping[Kind, float],
+    square: Mapping[Kind, float],
+    sums: Mapping[Kind, Tensor] | None = None,
+) -> ReceivedUpdate:
+    """The update, in the host's space, within limits.
 
     Args:
+        update: the received rows.
         own: the host's rows of the same things, by kind. None is moved by more than `limit` times their median length.
         weight: the host's largest weight, by kind; a peer's may be one and a half times that.
-        square: the largest mean square among the host's moments, by kind, 0 if it has none; a peer's may be a hundred
-            times that, and its means what Adam can reach from such squares: a mean without its square would throw a
-            row anywhere.
+        square: the host's largest mean square (Adam) or sum of squares (Adagrad), by kind, 0 if it has none. A peer's
+            may be a hundred times that. Its means may be what Adam can reach from such squares: a mean without its
+            square would move a row anywhere.
+        sums: the host's sums of those rows (n, d), by kind, if it trains by Adagrad. A peer's is at least a hundredth
+            of the host's own: sums only grow, so one near 0 would not be forgotten, and make steps of any length;
+            now they are ten times as long at most.
     """
-    rows = {kind: clip_rows(r, own[kind], limit) if r.numel() else r for kind, r in gift.rows.items()}
-    weights, moments = gift.weights, gift.moments
+    rows = {kind: clip_rows(r, own[kind], limit) if r.numel() else r for kind, r in update.rows.items()}
+    weights, moments = update.weights, update.moments
     if weights is not None:
         weights = {kind: w.clamp(max=1.5 * weight[kind]) for kind, w in weights.items()}
     if moments is not None:
-        moments = {kind: _moments(m, square[kind]) for kind, m in moments.items()}
-    return replace(gift, rows=rows, weights=weights, moments=moments)
+        moments = {
+            kind: _sums(m, sums[kind], square[kind]) if sums is not None else _moments(m, square[kind])
+            for kind, m in moments.items()
+        }
+    return replace(update, rows=rows, weights=weights, moments=moments)
 
 
 def _moments(moments: Tensor, largest: float) -> Tensor:
-    square = moments[1].clamp(max=100 * largest) if largest > 0 else moments[1]
+    square = moments[1].clamp(max=_MOST * largest) if largest > 0 else moments[1]
     reach = _REACH * square.sqrt()
     return torch.stack([torch.maximum(torch.minimum(moments[0], reach), -reach), square])
+
+
+def _sums(received: Tensor, own: Tensor, largest: float) -> Tensor:
+    """Adagrad's sums (1, n, d) within a hundredth of the host's own (n, d) and a hundred times its largest."""
+    low = own.unsqueeze(0) / _MOST
+    high = _MOST * largest if largest > 0 else math.inf
+    return torch.maximum(received, low).clamp(max=high)
+
+
+def clip_rows(
+    received: Tensor, own: Tensor, factor: float, *, what: Literal["difference", "row"] = "difference"
+) -> Tensor:
+    """`received` with no row further from the host's than `factor` times the host's own median row length.
+
+    Rows within the limit are returned as they are, to the bit; others are shortened, their direction kept. The limit
+    is a function of the host's rows alone: a peer cannot raise it.
+
+    Args:
+        received: (n, d); for ``"difference"`` in the host's space.
+        own: (n, d) the host's rows of the same things; for ``"row"`` any rows of the host's, (m, d').
+        factor: above 0; a rotation of honest rows is within 2 for ``"difference"`` where lengths are alike.
+        what: shorten what the row would change (``"difference"``), or the row itself (``"row"``), which makes sense in
+            any frame.
+    """
+    limit = _limit(own, factor)
+    if what == "row":
+        return _shorten(received, limit)
+    _check_pairs(received, own)
+    moved = received.double() - own.double()
+    within = moved.norm(dim=1, keepdim=True) <= limit
+    return torch.where(within, received, (own.double() + _shorten(moved, limit)).to(received.dtype))
+
+
+def _limit(own: Tensor, factor: float) -> float:
+    if not (math.isfinite(factor) and factor > 0) or own.ndim != 2 or len(own) == 0:
+        raise SettingsError(
+            f"clipping needs a finite factor above 0 and rows of the host, got {factor} and {tuple(own.shape)}"
+        )
+    return factor * float(own.double().norm(dim=1).median())
+
+
+def _check_pairs(received: Tensor, own: Tensor) -> None:
+    if received.shape != own.shape or received.ndim != 2 or len(own) == 0:
+        raise SettingsError(
+            f"received rows {tuple(received.shape)} and own rows {tuple(own.shape)} must be of the same things, in the "
+            "host's space; align them first, or clip what='row'"
+        )
+
+
+def _shorten(rows: Tensor, limit: float) -> Tensor:
+    length = rows.double().norm(dim=1, keepdim=True)
+    short = rows.double() * (limit / length.clamp_min(1e-300))
+    return torch.where(length <= limit, rows, short.to(rows.dtype))

@@ -1,4 +1,4 @@
-"""How owners federate. The defaults are what won; the paper's way is a few words away (see recipes/)."""
+"""Settings of a federation. The defaults won in experiments; recipes/ have the paper's settings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,49 @@ from pydantic import Field, model_validator
 
 from fkge.align import PsiSettings
 from fkge.embed import DpSettings
-from fkge.federation.private import PrivateSettings
-from fkge.federation.protocol import Manners
+from fkge.federation.protocol import ProtocolConfig
 from fkge.ppat import PpatSettings
 from fkge.settings import Settings, TrainSettings
 
 Translate = Literal["frame", "procrustes", "ppat", "ppat+refine"]
 
 
+class PrivateSettings(Settings):
+    """How the private track learns from the shared track."""
+
+    epochs: int = Field(60, ge=0, description="epochs on all triples, for each `pull` that is tried")
+    pull: tuple[float, ...] = Field(
+        (0.5, 0.0),
+        min_length=1,
+        description="part of the way back to the shared vectors; of several, the owner's validation triples choose",
+    )
+    alone: bool = Field(
+        True, description="try a lone training from a fresh start as well, so that bad peers do no harm"
+    )
+    follow: Literal["rows", "relations"] = Field(
+        "rows",
+        description="what to take over and be pulled to: every shared row, or relations only, the least noisy ones",
+    )
+    scale: float = Field(
+        1.0, gt=0, description="factor on the shared vectors, in addition to the ratio of the two margins"
+    )
+    rest: float = Field(1.0, ge=0, description="factor on how columns begin that a narrower shared track does not fill")
+    every: int = Field(3, ge=1, description="epochs between two pulls")
+    tests: int = Field(4, ge=1, description="looks at validation triples on the way; the best vectors are kept")
+
+    @property
+    def total(self) -> int:
+        """Epochs, over all tries."""
+        return self.epochs * len(self.tries)
+
+    @property
+    def tries(self) -> tuple[float | None, ...]:
+        """What is tried: pulls, and None for the lone training."""
+        return (*self.pull, None) if self.alone else self.pull
+
+
 class PrivacySettings(Settings):
-    """What covers what leaves. An owner's sharing policy is apart from it, and beneath all of it."""
+    """What protects messages that leave. An owner's sharing policy is separate, and applies in every mode."""
 
     mode: Literal["none", "paper", "dp"] = Field(
         "none",
@@ -31,12 +64,12 @@ class PrivacySettings(Settings):
     ledger: str | None = Field(
         None,
         description="a folder where each owner's ledger is kept for good, OWNER.sqlite, over all runs and arms; "
-        "without it each arm of a simulation is a lifetime of its own",
+        "without it each arm of a simulation has a budget of its own",
     )
 
 
 class FederationSettings(Settings):
-    """How every owner of a federation behaves, and how it trains."""
+    """How the owners of a federation exchange and train."""
 
     start: Literal["together", "alone"] = Field(
         "together",
@@ -44,7 +77,7 @@ class FederationSettings(Settings):
     )
     translate: Translate = Field(
         "frame",
-        description="frame: all owners live in one frame, vectors pass as they are; procrustes: sent under a secret "
+        description="frame: all owners share one frame, vectors are sent as they are; procrustes: sent under a secret "
         "rotation, aligned by the host; ppat: the paper's adversarial game; ppat+refine: that, then aligned too",
     )
     share: Literal["both", "entities", "relations"] = Field("both", description="what is exchanged")
@@ -63,8 +96,8 @@ class FederationSettings(Settings):
     limit: float = Field(
         4.0,
         gt=0,
-        description="a received row may move the host's by at most this many median row lengths; what a peer says of "
-        "weights and moments is held within what the host's own allow. Against a hostile or broken peer",
+        description="a received row may move the host's by at most this many median row lengths; a peer's "
+        "weights and moments are limited by the host's own. Against a hostile or broken peer",
     )
     neighbours: bool = Field(
         False,
@@ -77,10 +110,16 @@ class FederationSettings(Settings):
     exchanges: int = Field(80, ge=0, description="rounds of exchange, training and test an owner pays for after that")
     epochs: int = Field(3, ge=1, description="epochs after each exchange")
     test_every: int = Field(8, ge=1, description="exchanges between two tests on validation triples")
+    lone_epochs: int = Field(
+        0,
+        ge=0,
+        description="epochs of a second training without peers, at the end; validation triples decide by relation how "
+        "much of either model is taken, so that joining costs nothing. 0: none. Two tracks have `private.alone`",
+    )
     patience: int = Field(
         0,
         ge=0,
-        description="tests without a better score before an owner goes back to its best vectors; 0: only at the end",
+        description="tests without a better score before an owner rolls back to its best vectors; 0: only at the end",
     )
     decide: Literal["all", "strict"] = Field(
         "all",
@@ -89,11 +128,11 @@ class FederationSettings(Settings):
 
     gather: bool = Field(True, description="fetch from all peers that have news before training, or from one at a time")
     window: float = Field(30.0, ge=0, description="seconds to give other peers to come up with news, once one has")
-    train_alone: bool = Field(False, description="train alone when nobody has news, rather than sleep")
+    train_alone: bool = Field(False, description="train alone when no peer has news, rather than sleep")
     period: float = Field(
         60.0, gt=0, description="seconds of sleep, unless a peer wakes the owner before; then it trains alone once"
     )
-    answer: float = Field(120.0, gt=0, description="seconds after which an exchange that does not move is given up on")
+    answer: float = Field(120.0, gt=0, description="seconds after which an exchange without progress is abandoned")
 
     train: TrainSettings = Field(
         default_factory=lambda: TrainSettings.build({}),
@@ -105,10 +144,10 @@ class FederationSettings(Settings):
 
     private: PrivateSettings = Field(
         default_factory=lambda: PrivateSettings.build({}),
-        description="the private track, where what is shared is not all that is known",
+        description="the private track, where not all triples are shareable",
     )
     privacy: PrivacySettings = Field(
-        default_factory=lambda: PrivacySettings.build({}), description="what covers what leaves"
+        default_factory=lambda: PrivacySettings.build({}), description="what protects messages that leave"
     )
     dp: DpSettings = Field(
         default_factory=lambda: DpSettings.build({}), description="DP-SGD of the shared track, in privacy mode dp"
@@ -119,7 +158,7 @@ class FederationSettings(Settings):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        """Refuse settings under which a privacy mode would not hold what it promises."""
+        """Refuse settings under which a privacy mode would not hold."""
         mode = self.privacy.mode
         if mode == "paper" and not self.translate.startswith("ppat"):
             raise ValueError('privacy mode "paper" is about the adversarial game; say translate = "ppat"')
@@ -138,12 +177,12 @@ class FederationSettings(Settings):
 
     @property
     def shared_train(self) -> TrainSettings:
-        """How the shared track trains: as the owner does, but for what differential privacy wants otherwise."""
+        """How the shared track trains: as the owner does, but for what differential privacy requires."""
         return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
 
     @model_validator(mode="after")
     def _one_clock(self) -> Self:
-        """A lone run's own clock has no say here; better to refuse it than to ignore it."""
+        """Refuse settings of a lone training's schedule, which would be ignored here."""
         for key in ("epochs", "validate_every", "patience"):
             if getattr(self.train, key) != TrainSettings.model_fields[key].default:
                 raise ValueError(
@@ -154,12 +193,12 @@ class FederationSettings(Settings):
 
     @property
     def total_epochs(self) -> int:
-        """Epochs every arm of an experiment spends, whatever it spends them on."""
+        """Epochs that every arm of an experiment spends."""
         return self.initial_epochs + self.exchanges * self.epochs
 
-    def manners(self, refuses: tuple[str, ...] = ()) -> Manners:
-        """What of this concerns the protocol."""
-        return Manners(
+    def protocol_config(self, refuses: tuple[str, ...] = ()) -> ProtocolConfig:
+        """The part of this that configures the protocol; peers in `refuses` are neither served nor requested from."""
+        return ProtocolConfig(
             gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
             answer=self.answer,
             refuses=frozenset(refuses), avoids=frozenset(refuses),

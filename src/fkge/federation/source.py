@@ -1,13 +1,14 @@
-"""Reading a federation: owners' graphs, what each pair shares, and what a simulation may know on top of that.
+"""Read a federation from a folder or a TOML file: each owner's graph and policy, and the links between owners.
+`fkge.graph` reads the graphs.
 
 A federation is a folder with a folder per owner (anything `read_graph` reads) and ``aligned/A__B.entities.tsv``,
 ``aligned/A__B.relations.tsv`` with one link per line; or a TOML file:
 
     [owners.clinic]
-    graph = "clinic.nt"                  # a path beside this file, or pykeen:NAME
-    refuses = ["shop"]                   # peers it will have nothing to do with
-    policy = "clinic.policy.toml"        # which of its triples may leave a trace; all of them if there is none
-    [owners.clinic.train]                # what differs from everybody's [train]
+    graph = "clinic.nt"                  # a path relative to this file, or pykeen:NAME
+    refuses = ["shop"]                   # peers it does not exchange with
+    policy = "clinic.policy.toml"        # which of its triples are shareable; all of them if there is none
+    [owners.clinic.train]                # what differs from the [train] of all
     model = "TransR"
 
     [owners.genes]
@@ -39,19 +40,19 @@ from fkge.align.psi import Normalisation
 from fkge.errors import SettingsError, did_you_mean
 from fkge.federation.codec import NAME
 from fkge.graph import Graph, Policy, read_graph
+from fkge.progress import SILENT, Progress
 from fkge.settings import Settings, TrainSettings, read_toml
-from fkge.trace import SILENT, Progress
 
 
 @dataclass(frozen=True)
 class Member:
-    """An owner as a federation's description has it.
+    """One owner of a federation.
 
     Attributes:
         graph: its graph.
-        train: settings of its own, over those of all.
-        refuses: peers it never deals with.
-        policy: which of its triples may leave a trace; all if None.
+        train: training settings of its own, over those of all.
+        refuses: peers it does not exchange with.
+        policy: which of its triples are shareable; all if None.
     """
 
     graph: Graph
@@ -60,8 +61,10 @@ class Member:
     policy: Policy | None = None
 
     def keeping(self, policy: Policy) -> Member:
-        """The same owner under a policy. Splits that were drawn from all triples are drawn anew, so that where a
-        shareable triple goes does not depend on confidential ones.
+        """The same owner with a policy.
+
+        Splits that were drawn from all triples are drawn again, so that the split of a shareable triple does not depend
+        on confidential ones.
         """
         graph = self.graph
         if graph.split_seed is not None:
@@ -71,11 +74,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Links:
-    """What two owners know of how their labels correspond.
+    """How the labels of two owners correspond.
 
     Attributes:
-        entities, relations: pairs of labels, the first owner's in front.
-        same: equal labels are the same thing, too.
+        entities, relations: pairs of labels, the first owner's first.
+        same: equal labels denote the same thing, too.
     """
 
     entities: tuple[Link, ...] = ()
@@ -83,7 +86,7 @@ class Links:
     same: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `from_dict` takes it back."""
+        """Values for JSON, for `from_dict`."""
         return {"entities": self.entities, "relations": self.relations, "same": self.same}
 
     @classmethod
@@ -92,7 +95,7 @@ class Links:
         return cls(entities, relations, values["same"])
 
     def keys(self, graph: Graph, side: Literal[0, 1], kinds: Collection[Kind], normalisation: Normalisation) -> Keys:
-        """What the owner on that side puts into a private intersection: nothing of a kind that is not shared."""
+        """The keys of the owner on that side for a private intersection: none of a kind that is not shared."""
         keys = owner_keys(graph, side, self.entities, self.relations, normalisation)
         if self.same:
             keys = label_keys(graph, normalisation) | keys
@@ -102,7 +105,7 @@ class Links:
         )
 
     def common(self, a: Graph, b: Graph) -> tuple[Common, Common]:
-        """The alignment, for whoever may see both graphs."""
+        """The alignment, where both graphs may be seen."""
         entities, relations = same_labels(a, b) if self.same else ([], [])
         return find_common(a, b, [*entities, *self.entities], [*relations, *self.relations])
 
@@ -112,9 +115,9 @@ class Federation:
     """Owners and what they share.
 
     Attributes:
-        name: for people.
+        name: for display.
         members: by name, in order.
-        links: for each two owners that may share something, each pair once.
+        links: by pair of owners, each pair once.
     """
 
     name: str
@@ -127,7 +130,7 @@ class Federation:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """What each two owners share, everything counted, confidential triples too: only a simulation can know."""
+        """What each two owners share, confidential triples included: only a simulation can know."""
         found = {
             (a, b): links.common(self.members[a].graph, self.members[b].graph)
             for (a, b), links in self.links.items()
@@ -135,39 +138,35 @@ class Federation:
         return {names: sides for names, sides in found.items() if len(sides[0])}
 
     def keeping(self, share: float, seed: int) -> Federation:
-        """The same, every owner without a policy keeping a random `share` of its triples: for experiments."""
+        """The same, where every owner without a policy keeps a random `share` of its triples confidential."""
         rule = {"share": False, "fraction": share, "seed": seed}
         policy = Policy.build({"default": "share", "rules": [rule]})
         members = {name: m if m.policy else m.keeping(policy) for name, m in self.members.items()}
         return replace(self, members=members)
 
     def refused(self, a: str, b: str) -> bool:
-        """Whether one of the two will have nothing to do with the other."""
+        """Whether one of the two refuses the other."""
         return b in self.members[a].refuses or a in self.members[b].refuses
 
     def common(self, owner: str) -> dict[str, Common]:
         """What `owner` shares with each of its peers, from its side."""
-        out = {}
-        for (a, b), (side_a, side_b) in self.pairs.items():
-            if owner == a:
-                out[b] = side_a
-            elif owner == b:
-                out[a] = side_b
+        out = {b: side for (a, b), (side, _) in self.pairs.items() if a == owner}
+        out |= {a: side for (a, b), (_, side) in self.pairs.items() if b == owner}
         return dict(sorted(out.items()))
 
 
 class _Member(Settings):
-    graph: str = Field(description="a path beside the federation's file, or pykeen:NAME")
-    refuses: list[str] = Field([], description="peers this owner will have nothing to do with")
+    graph: str = Field(description="a path relative to the federation's file, or pykeen:NAME")
+    refuses: list[str] = Field([], description="peers this owner does not exchange with")
     train: dict[str, Any] = Field({}, description="training settings of its own")
-    policy: str | None = Field(None, description="a sharing policy, a path beside the federation's file")
+    policy: str | None = Field(None, description="a sharing policy, a path relative to the federation's file")
 
 
 class _Links(Settings):
     between: tuple[str, str] = Field(description="two owners")
     entities: str | None = Field(None, description="a file of links between entities")
     relations: str | None = Field(None, description="a file of links between relations")
-    same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
+    same: bool = Field(False, description="equal labels denote the same thing, of entities and of relations")
 
 
 class _File(Settings):
@@ -177,7 +176,11 @@ class _File(Settings):
 
 
 def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation:
-    """The federation in a folder, described by a TOML file, or embedded under that name; see `fkge.data`."""
+    """The federation in a folder, described by a TOML file, or embedded under that name; see `fkge.data`.
+
+    Raises:
+        SettingsError: there is none, or it is not consistent.
+    """
     path = Path(path)
     if str(path) in data.NAMES and not path.exists():
         path = data.build(str(path), progress)
@@ -207,26 +210,19 @@ def _from_folder(folder: Path, progress: Progress) -> Federation:
             raise SettingsError(f"{file}: there is no owner {file.stem!r}{did_you_mean(file.stem, members)}")
         members[file.stem] = members[file.stem].keeping(Policy.load(file))
     pairs: dict[tuple[str, str], Links] = {}
-    for file in sorted((folder / "aligned").glob("*__*.entities.tsv")) + sorted(
-        (folder / "aligned").glob("*__*.relations.tsv")
-    ):
-        a, _, b = file.name.removesuffix(".entities.tsv").removesuffix(".relations.tsv").partition("__")
-        for name in (a, b):
-            if name not in members:
-                raise SettingsError(f"{file}: there is no owner {name!r} in {folder}{did_you_mean(name, members)}")
-        if a == b or (b, a) in pairs:
-            raise SettingsError(
-                f"{file}: {a} and {b} are one owner, or linked by {b}__{a} already; keep one of the two"
-            )
-        if (a, b) not in pairs:
-            stem = folder / "aligned" / f"{a}__{b}"
-            entities, relations = (_links(Path(f"{stem}.{kind}.tsv"), progress) for kind in ("entities", "relations"))
-            pairs[a, b] = Links(entities, relations)
+    for kind in ("entities", "relations"):
+        for file in sorted((folder / "aligned").glob(f"*__*.{kind}.tsv")):
+            a, _, b = file.name.removesuffix(f".{kind}.tsv").partition("__")
+            for name in (a, b):
+                if name not in members:
+                    raise SettingsError(f"{file}: there is no owner {name!r} in {folder}{did_you_mean(name, members)}")
+            if a == b or (b, a) in pairs:
+                raise SettingsError(
+                    f"{file}: {a} and {b} are one owner, or linked by {b}__{a} already; keep one of the two"
+                )
+            found, known = tuple(read_links(file, progress)), pairs.get((a, b), Links())
+            pairs[a, b] = replace(known, entities=found) if kind == "entities" else replace(known, relations=found)
     return checked(folder.resolve().name, members, pairs, folder)
-
-
-def _links(path: Path, progress: Progress) -> tuple[Link, ...]:
-    return tuple(read_links(path, progress)) if path.exists() else ()
 
 
 def _from_toml(path: Path, progress: Progress) -> Federation:
@@ -253,18 +249,27 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
                 raise SettingsError(f"{where}: there is no owner {name!r}{did_you_mean(name, members)}")
         if a == b or (a, b) in pairs or (b, a) in pairs:
             raise SettingsError(f"{where}: {a} and {b} are one owner, or linked above already")
-        files = (entry_links.entities, entry_links.relations)
-        entities, relations = (
-            () if file is None else tuple(read_links(path.parent / file, progress)) for file in files
-        )
-        pairs[a, b] = Links(entities, relations, entry_links.same)
+        found = {
+            kind: tuple(read_links(path.parent / name, progress))
+            for kind, name in (("entities", entry_links.entities), ("relations", entry_links.relations))
+            if name is not None
+        }
+        pairs[a, b] = Links(**found, same=entry_links.same)
     return checked(file.name or path.stem, members, pairs, path)
 
 
 def checked(
     name: str, members: Mapping[str, Member], links: Mapping[tuple[str, str], Links], where: str | Path
 ) -> Federation:
-    """A federation whose owners share something and can each have a folder; `where` it is from, for messages."""
+    """A federation whose owners share something and can each have a folder.
+
+    Args:
+        name, members, links: see `Federation`.
+        where: its source, for messages.
+
+    Raises:
+        SettingsError: it is not such a federation.
+    """
     federation = Federation(name, members, links)
     if len(members) < 2:
         raise SettingsError(f"{where}: names {len(members) or 'no'} owner; a federation has at least two")

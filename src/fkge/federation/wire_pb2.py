@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66kge/federation/wire.proto\x12\x0f\x66kge.federation\"\xe3\x04\n\x07Message\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12)\n\x06signal\x18\x02 \x01(\x0b\x32\x17.fkge.federation.SignalH\x00\x12+\n\x07request\x18\x03 \x01(\x0b\x32\x18.fkge.federation.RequestH\x00\x12)\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x17.fkge.federation.AcceptH\x00\x12\'\n\x05\x64\x65\x66\x65r\x18\x05 \x01(\x0b\x32\x16.fkge.federation.DeferH\x00\x12)\n\x06refuse\x18\x06 \x01(\x0b\x32\x17.fkge.federation.RefuseH\x00\x12\'\n\x05\x61\x62ort\x18\x07 \x01(\x0b\x32\x16.fkge.federation.AbortH\x00\x12\'\n\x05offer\x18\x08 \x01(\x0b\x32\x16.fkge.federation.OfferH\x00\x12/\n\tstructure\x18\t \x01(\x0b\x32\x1a.fkge.federation.StructureH\x00\x12)\n\x06thanks\x18\n \x01(\x0b\x32\x17.fkge.federation.ThanksH\x00\x12+\n\x07samples\x18\x0b \x01(\x0b\x32\x18.fkge.federation.SamplesH\x00\x12-\n\x08gradient\x18\x0c \x01(\x0b\x32\x19.fkge.federation.GradientH\x00\x12/\n\tcandidate\x18\r \x01(\x0b\x32\x1a.fkge.federation.CandidateH\x00\x12-\n\x08received\x18\x0e \x01(\x0b\x32\x19.fkge.federation.ReceivedH\x00\x42\x06\n\x04kind\"\x88\x01\n\x06Tensor\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.fkge.federation.Tensor.Type\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"5\n\x04Type\x12\x08\n\x04NONE\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0b\n\x07\x46LOAT64\x10\x02\x12\t\n\x05INT64\x10\x03\"2\n\x06Signal\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0c\n\x04news\x18\x02 \x01(\x08\x12\x0c\n\x04last\x18\x03 \x01(\x08\"(\n\x07Request\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"\'\n\x06\x41\x63\x63\x65pt\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"&\n\x05\x44\x65\x66\x65r\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"\'\n\x06Refuse\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"4\n\x05\x41\x62ort\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x0c\n\x04host\x18\x03 \x01(\x08\"\xbf\x03\n\x05Offer\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\t\x12\'\n\x06\x65ntity\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12)\n\x08relation\x18\x04 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12.\n\rentity_weight\x18\x05 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12\x30\n\x0frelation_weight\x18\x06 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12/\n\x0e\x65ntity_moments\x18\x07 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12\x31\n\x10relation_moments\x18\x08 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12+\n\nneighbours\x18\t \x01(\x0b\x32\x17.fkge.federation.Tensor\x12(\n\x07joining\x18\n \x01(\x0b\x32\x17.fkge.federation.Tensor\x12(\n\x07triples\x18\x0b \x01(\x0b\x32\x17.fkge.federation.Tensor\"U\n\tStructure\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntities\x18\x02 \x01(\x04\x12(\n\x07triples\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\"\x16\n\x06Thanks\x12\x0c\n\x04step\x18\x01 \x01(\x04\"A\n\x07Samples\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\"B\n\x08Gradient\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\"p\n\tCandidate\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12+\n\nneighbours\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\"\x18\n\x08Received\x12\x0c\n\x04step\x18\x01 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66kge/federation/wire.proto\x12\x0f\x66kge.federation\"\xdf\x04\n\x07Message\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12)\n\x06signal\x18\x02 \x01(\x0b\x32\x17.fkge.federation.SignalH\x00\x12+\n\x07request\x18\x03 \x01(\x0b\x32\x18.fkge.federation.RequestH\x00\x12)\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x17.fkge.federation.AcceptH\x00\x12\'\n\x05\x64\x65\x66\x65r\x18\x05 \x01(\x0b\x32\x16.fkge.federation.DeferH\x00\x12)\n\x06refuse\x18\x06 \x01(\x0b\x32\x17.fkge.federation.RefuseH\x00\x12\'\n\x05\x61\x62ort\x18\x07 \x01(\x0b\x32\x16.fkge.federation.AbortH\x00\x12)\n\x06update\x18\x08 \x01(\x0b\x32\x17.fkge.federation.UpdateH\x00\x12/\n\tstructure\x18\t \x01(\x0b\x32\x1a.fkge.federation.StructureH\x00\x12#\n\x03\x61\x63k\x18\n \x01(\x0b\x32\x14.fkge.federation.AckH\x00\x12+\n\x07samples\x18\x0b \x01(\x0b\x32\x18.fkge.federation.SamplesH\x00\x12-\n\x08gradient\x18\x0c \x01(\x0b\x32\x19.fkge.federation.GradientH\x00\x12/\n\tcandidate\x18\r \x01(\x0b\x32\x1a.fkge.federation.CandidateH\x00\x12-\n\x08received\x18\x0e \x01(\x0b\x32\x19.fkge.federation.ReceivedH\x00\x42\x06\n\x04kind\"\x88\x01\n\x06Tensor\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.fkge.federation.Tensor.Type\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"5\n\x04Type\x12\x08\n\x04NONE\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0b\n\x07\x46LOAT64\x10\x02\x12\t\n\x05INT64\x10\x03\"2\n\x06Signal\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0c\n\x04news\x18\x02 \x01(\x08\x12\x0c\n\x04last\x18\x03 \x01(\x08\"(\n\x07Request\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"\'\n\x06\x41\x63\x63\x65pt\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"&\n\x05\x44\x65\x66\x65r\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"\'\n\x06Refuse\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\"4\n\x05\x41\x62ort\x12\x0c\n\x04peer\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x0c\n\x04host\x18\x03 \x01(\x08\"\xc0\x03\n\x06Update\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05\x66rame\x18\x02 \x01(\t\x12\'\n\x06\x65ntity\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12)\n\x08relation\x18\x04 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12.\n\rentity_weight\x18\x05 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12\x30\n\x0frelation_weight\x18\x06 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12/\n\x0e\x65ntity_moments\x18\x07 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12\x31\n\x10relation_moments\x18\x08 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12+\n\nneighbours\x18\t \x01(\x0b\x32\x17.fkge.federation.Tensor\x12(\n\x07joining\x18\n \x01(\x0b\x32\x17.fkge.federation.Tensor\x12(\n\x07triples\x18\x0b \x01(\x0b\x32\x17.fkge.federation.Tensor\"U\n\tStructure\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntities\x18\x02 \x01(\x04\x12(\n\x07triples\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\"\x13\n\x03\x41\x63k\x12\x0c\n\x04step\x18\x01 \x01(\x04\"A\n\x07Samples\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\"B\n\x08Gradient\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\"p\n\tCandidate\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12(\n\x07vectors\x18\x02 \x01(\x0b\x32\x17.fkge.federation.Tensor\x12+\n\nneighbours\x18\x03 \x01(\x0b\x32\x17.fkge.federation.Tensor\"\x18\n\x08Received\x12\x0c\n\x04step\x18\x01 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,35 +32,35 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fkge.federation.wire_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MESSAGE']._serialized_start=48
-  _globals['_MESSAGE']._serialized_end=659
-  _globals['_TENSOR']._serialized_start=662
-  _globals['_TENSOR']._serialized_end=798
-  _globals['_TENSOR_TYPE']._serialized_start=745
-  _globals['_TENSOR_TYPE']._serialized_end=798
-  _globals['_SIGNAL']._serialized_start=800
-  _globals['_SIGNAL']._serialized_end=850
-  _globals['_REQUEST']._serialized_start=852
-  _globals['_REQUEST']._serialized_end=892
-  _globals['_ACCEPT']._serialized_start=894
-  _globals['_ACCEPT']._serialized_end=933
-  _globals['_DEFER']._serialized_start=935
-  _globals['_DEFER']._serialized_end=973
-  _globals['_REFUSE']._serialized_start=975
-  _globals['_REFUSE']._serialized_end=1014
-  _globals['_ABORT']._serialized_start=1016
-  _globals['_ABORT']._serialized_end=1068
-  _globals['_OFFER']._serialized_start=1071
-  _globals['_OFFER']._serialized_end=1518
-  _globals['_STRUCTURE']._serialized_start=1520
-  _globals['_STRUCTURE']._serialized_end=1605
-  _globals['_THANKS']._serialized_start=1607
-  _globals['_THANKS']._serialized_end=1629
-  _globals['_SAMPLES']._serialized_start=1631
-  _globals['_SAMPLES']._serialized_end=1696
-  _globals['_GRADIENT']._serialized_start=1698
-  _globals['_GRADIENT']._serialized_end=1764
-  _globals['_CANDIDATE']._serialized_start=1766
-  _globals['_CANDIDATE']._serialized_end=1878
-  _globals['_RECEIVED']._serialized_start=1880
-  _globals['_RECEIVED']._serialized_end=1904
+  _globals['_MESSAGE']._serialized_end=655
+  _globals['_TENSOR']._serialized_start=658
+  _globals['_TENSOR']._serialized_end=794
+  _globals['_TENSOR_TYPE']._serialized_start=741
+  _globals['_TENSOR_TYPE']._serialized_end=794
+  _globals['_SIGNAL']._serialized_start=796
+  _globals['_SIGNAL']._serialized_end=846
+  _globals['_REQUEST']._serialized_start=848
+  _globals['_REQUEST']._serialized_end=888
+  _globals['_ACCEPT']._serialized_start=890
+  _globals['_ACCEPT']._serialized_end=929
+  _globals['_DEFER']._serialized_start=931
+  _globals['_DEFER']._serialized_end=969
+  _globals['_REFUSE']._serialized_start=971
+  _globals['_REFUSE']._serialized_end=1010
+  _globals['_ABORT']._serialized_start=1012
+  _globals['_ABORT']._serialized_end=1064
+  _globals['_UPDATE']._serialized_start=1067
+  _globals['_UPDATE']._serialized_end=1515
+  _globals['_STRUCTURE']._serialized_start=1517
+  _globals['_STRUCTURE']._serialized_end=1602
+  _globals['_ACK']._serialized_start=1604
+  _globals['_ACK']._serialized_end=1623
+  _globals['_SAMPLES']._serialized_start=1625
+  _globals['_SAMPLES']._serialized_end=1690
+  _globals['_GRADIENT']._serialized_start=1692
+  _globals['_GRADIENT']._serialized_end=1758
+  _globals['_CANDIDATE']._serialized_start=1760
+  _globals['_CANDIDATE']._serialized_end=1872
+  _globals['_RECEIVED']._serialized_start=1874
+  _globals['_RECEIVED']._serialized_end=1898
 # @@protoc_insertion_point(module_scope)

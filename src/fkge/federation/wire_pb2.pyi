@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Message(_message.Message):
-    __slots__ = ("session", "signal", "request", "accept", "defer", "refuse", "abort", "offer", "structure", "thanks", "samples", "gradient", "candidate", "received")
+    __slots__ = ("session", "signal", "request", "accept", "defer", "refuse", "abort", "update", "structure", "ack", "samples", "gradient", "candidate", "received")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -16,9 +16,9 @@ class Message(_message.Message):
     DEFER_FIELD_NUMBER: _ClassVar[int]
     REFUSE_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
-    OFFER_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     STRUCTURE_FIELD_NUMBER: _ClassVar[int]
-    THANKS_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_FIELD_NUMBER: _ClassVar[int]
@@ -30,14 +30,14 @@ class Message(_message.Message):
     defer: Defer
     refuse: Refuse
     abort: Abort
-    offer: Offer
+    update: Update
     structure: Structure
-    thanks: Thanks
+    ack: Ack
     samples: Samples
     gradient: Gradient
     candidate: Candidate
     received: Received
-    def __init__(self, session: _Optional[int] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., defer: _Optional[_Union[Defer, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., offer: _Optional[_Union[Offer, _Mapping]] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., thanks: _Optional[_Union[Thanks, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., candidate: _Optional[_Union[Candidate, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
+    def __init__(self, session: _Optional[int] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., accept: _Optional[_Union[Accept, _Mapping]] = ..., defer: _Optional[_Union[Defer, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., samples: _Optional[_Union[Samples, _Mapping]] = ..., gradient: _Optional[_Union[Gradient, _Mapping]] = ..., candidate: _Optional[_Union[Candidate, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("type", "shape", "data")
@@ -111,7 +111,7 @@ class Abort(_message.Message):
     host: bool
     def __init__(self, peer: _Optional[str] = ..., session: _Optional[int] = ..., host: bool = ...) -> None: ...
 
-class Offer(_message.Message):
+class Update(_message.Message):
     __slots__ = ("step", "frame", "entity", "relation", "entity_weight", "relation_weight", "entity_moments", "relation_moments", "neighbours", "joining", "triples")
     STEP_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
@@ -147,7 +147,7 @@ class Structure(_message.Message):
     triples: Tensor
     def __init__(self, step: _Optional[int] = ..., entities: _Optional[int] = ..., triples: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
 
-class Thanks(_message.Message):
+class Ack(_message.Message):
     __slots__ = ("step",)
     STEP_FIELD_NUMBER: _ClassVar[int]
     step: int

@@ -15,6 +15,9 @@ def bundled_folder(address: str) -> Path:
 
     Only data sets whose files ship with the package count; PyKEEN would download all others, which
     reading a graph must never do.
+
+    Raises:
+        GraphError: PyKEEN is not installed, or bundles no such data set.
     """
     spec = importlib.util.find_spec("pykeen")
     if spec is None or not spec.submodule_search_locations:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fkge.errors import GraphError
 from fkge.graph.builder import Builder, Ids
 from fkge.graph.source import opened
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 _COUNT_ADVICE = "The first line must be the number of rows that follow."
 
@@ -24,7 +24,16 @@ def is_openke(folder: Path) -> bool:
 
 
 def read_openke(folder: Path, builder: Builder, progress: Progress) -> None:
-    """Read all splits of `folder`; ``test_*2id.txt`` are further test sets."""
+    """Read all splits of `folder`; ``test_*2id.txt`` are further test sets.
+
+    Args:
+        folder: the OpenKE folder.
+        builder: receives labels and triples.
+        progress: shows the bytes consumed.
+
+    Raises:
+        GraphError: a file is missing or malformed.
+    """
     for needed in ("entity2id.txt", "relation2id.txt"):
         if not (folder / needed).is_file():
             raise GraphError(folder, f"has train2id.txt but no {needed}", "An OpenKE folder needs both.")
@@ -77,7 +86,7 @@ def _read_triples(path: Path, split: str, builder: Builder, progress: Progress) 
 
 @contextmanager
 def _counted(path: Path, progress: Progress) -> Iterator[tuple[int, Iterator[tuple[int, str]]]]:
-    """The count in the first line, and the numbered lines after it: as many as it says, or an error."""
+    """The count in the first line, and the numbered lines after it: exactly that many, or an error."""
     with opened(path, progress) as source:
         lines = ((number, line) for number, line in source.lines() if line and not line.isspace())
         number, line = next(lines, (0, ""))

@@ -34,15 +34,14 @@ A rule looks at a triple's three labels and at nothing else, so a triple has one
 files it stands in, and no triple's answer depends on another triple. That is what makes the guarantee of
 `Policy.shareable` exact.
 
-What a policy does not do: it speaks of triples as they stand, not of what follows from them. Who keeps
-``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; who keeps one triple of an entity and shares
+What a policy does not do: it covers triples as they are, not what follows from them. An owner that keeps
+``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; one that keeps one triple of an entity and shares
 another has shared that the entity exists.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,11 +55,11 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_validator
 
 from fkge.errors import FkgeError, GraphError, SettingsError, UnknownLabelError
+from fkge.files import write_atomically
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, tidy
 from fkge.graph.readers import read_graph
 from fkge.graph.split import split_triples
-from fkge.settings import Settings, read_toml
-from fkge.trace import write_atomically
+from fkge.settings import Settings, read_toml, toml_value
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """(n,) bool: one answer per triple."""
@@ -123,7 +122,7 @@ class Rule(Settings):
     def to_toml(self) -> str:
         """The keys that were given, as TOML."""
         values = {key: getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set}
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items() if value is not None)
+        return "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items() if value is not None)
 
 
 class _File(Settings):
@@ -135,7 +134,7 @@ class _File(Settings):
 class Shareable:
     """The part of an owner's graph that may leave a trace.
 
-    `graph` is a function of the shareable triples alone. Everything else here says how it lies in the full
+    `graph` is a function of the shareable triples alone. Everything else here describes its place in the full
     graph, does depend on confidential triples, and stays with the owner.
 
     Attributes:
@@ -214,7 +213,9 @@ class Policy:
 
     def to_toml(self) -> str:
         """The policy as a file. The contents of its sources are not in it; `fingerprint` covers them."""
-        return f"default = {_toml(self.default)}\n" + "".join(f"\n[[rules]]\n{rule.to_toml()}" for rule in self.rules)
+        return f"default = {toml_value(self.default)}\n" + "".join(
+            f"\n[[rules]]\n{rule.to_toml()}" for rule in self.rules
+        )
 
     def save(self, folder: Path) -> None:
         """Write the policy to ``folder/policy.toml`` and the triples of its sources beside it; `load` reads it back."""
@@ -234,7 +235,7 @@ class Policy:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over the rules and the triples of their sources, to notice a policy that has changed."""
-        sources = "".join(f"\n{_toml(key)} {graph.fingerprint}" for key, graph in sorted(self._listed.items()))
+        sources = "".join(f"\n{toml_value(key)} {graph.fingerprint}" for key, graph in sorted(self._listed.items()))
         return hashlib.sha256((self.to_toml() + sources).encode()).hexdigest()
 
     def mask(self, graph: Graph, split: str) -> Mask:
@@ -252,8 +253,8 @@ class Policy:
         - its vocabulary is what occurs in its own triples, sorted, as if nothing else had ever been read;
         - valid triples with an entity or a relation that no shareable training triple has are left out of it,
           whether or not a confidential one has it;
-        - it has no test set, nor the statements in `Graph.same_as`: these are not triples, no rule speaks
-          of them, and what no rule speaks of is not shared.
+        - it has no test set, nor the statements in `Graph.same_as`: these are not triples, no rule covers
+          them, and what no rule covers is not shared.
 
         The guarantee starts from the splits of `graph`. Where those were drawn at random from one file, the
         draw went over all triples, and a confidential one more or less moves shareable ones between train and
@@ -291,7 +292,7 @@ class Policy:
         fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
         allow_unseen: bool = False,
     ) -> Graph:
-        """`graph` split anew, such that where a shareable triple goes depends on shareable triples only.
+        """`graph` split again, such that where a shareable triple goes depends on shareable triples only.
 
         The shareable triples are split as if there were no others, then the confidential ones; unless
         `allow_unseen`, those of the latter that would hold out the last trace of an entity or a relation go to
@@ -316,7 +317,7 @@ class Policy:
         return replace(graph, splits=splits, notes=(*graph.notes, note))
 
     def unused(self, graph: Graph) -> tuple[str, ...]:
-        """What in the rules has no counterpart in `graph`: mostly a mistyped label. For the owner's eyes."""
+        """What in the rules has no counterpart in `graph`: mostly a mistyped label. Confidential."""
         notes: list[str] = []
         for number, rule in enumerate(self.rules, 1):
             odd = [*_unknown_labels(rule, graph)]
@@ -478,12 +479,3 @@ def _renamed(triples: Triples, entities: Ids, relations: Ids) -> Ids:
 def _sorted_ids(ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> Ids:
     """(n,) int64: the distinct ids, in the order of their labels."""
     return np.array(sorted(np.unique(ids).tolist(), key=vocabulary.__getitem__), np.int64)
-
-
-def _toml(value: Any) -> str:
-    """A TOML value. Every escape of a JSON text is one of a TOML text; TOML wants one character more escaped."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from fkge.errors import GraphError
 from fkge.graph.builder import Builder
 from fkge.graph.source import opened
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 Literals: TypeAlias = Literal["skip", "keep"]
 
@@ -32,7 +32,7 @@ class RdfReader:
     label (Turtle's ``[]`` and ``( )``) get a random name from the parser even so. They are renamed
     ``_:[1]``, ``_:[2]``, … in order of appearance, which no label in a file can be. So the same file
     always gives the same graph, but here, and only here, the order of the statements matters: telling
-    nameless nodes apart by what is said of them is graph canonicalisation, which cannot be streamed.
+    nameless nodes apart by their statements is graph canonicalisation, which cannot be streamed.
     N-Triples and N-Quads have no nameless nodes.
     """
 
@@ -43,7 +43,16 @@ class RdfReader:
         self._nameless: dict[str, str] = {}
 
     def read(self, path: Path, format_name: str, split: str) -> None:
-        """Append the facts of `path` to `split`, and its ``owl:sameAs`` statements to the builder's."""
+        """Append the facts of `path` to `split`, and its ``owl:sameAs`` statements to the builder's.
+
+        Args:
+            path: the file.
+            format_name: as pyoxigraph calls it.
+            split: receives the triples.
+
+        Raises:
+            GraphError: the file is malformed, or holds no triples.
+        """
         try:
             import pyoxigraph
         except ImportError:
@@ -98,13 +107,13 @@ def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
     parser gives as an empty stretch at the start of the next line. It gives a broken byte in the same way.
     """
     # The parser's text repeats the place: "Parser error at line 3 column 1: …".
-    told = re.sub(r"^Parser error .*?: ", "", error.msg).rstrip(".")
+    message = re.sub(r"^Parser error .*?: ", "", error.msg).rstrip(".")
     line = error.lineno
     empty_at_start = (error.offset, error.end_offset, error.end_lineno) == (1, 1, line)
-    if by_lines and line is not None and empty_at_start and not re.search(r"UTF-8|\bbyte\b", told):
+    if by_lines and line is not None and empty_at_start and not re.search(r"UTF-8|\bbyte\b", message):
         line -= 1
     advice = f"Correct the file, or give it the ending of its format ({', '.join(RDF_ENDINGS)})."
-    return GraphError(path, f"is not valid RDF ({told})", advice, line)
+    return GraphError(path, f"is not valid RDF ({message})", advice, line)
 
 
 def _no_triples(path: Path, statements: int, literals: int) -> GraphError:

@@ -1,4 +1,4 @@
-"""`read_graph`: looks at what a path holds and reads it, whatever the format."""
+"""`read_graph` detects the format of a path and reads it with the reader for that format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fkge.graph.openke import is_openke, read_openke
 from fkge.graph.rdf import RDF_ENDINGS, Literals, RdfReader
 from fkge.graph.source import unreadable
 from fkge.graph.tables import read_table
-from fkge.trace import SILENT, Progress
+from fkge.progress import SILENT, Progress
 
 _TABLE_ENDINGS = (".tsv", ".txt", ".csv")
 _ENDINGS = f"{' '.join((*_TABLE_ENDINGS, *RDF_ENDINGS))}, each also .gz"
@@ -55,10 +55,10 @@ def read_graph(
         fractions: shares of train, valid and test.
         allow_unseen: whether valid and test may hold entities or relations that train does not.
         literals: RDF literals are skipped, or kept as entities (``"keep"``).
-        progress: told of the bytes consumed.
+        progress: shows the bytes consumed.
 
     Raises:
-        GraphError: the input cannot be read as it stands; says where and what to do.
+        GraphError: the input cannot be read; the message names the place and a remedy.
         SettingsError: an argument is out of range.
 
     """

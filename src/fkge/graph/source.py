@@ -1,4 +1,4 @@
-"""The bytes and lines of an input file, packed or not, and what can be wrong with them.
+"""`Source` opens one input file, compressed or not, and reports unreadable bytes and lines by their position.
 
 Every reader reads through `Source`, so a broken archive, a broken character and a progress bar are
 each dealt with once.
@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from fkge.errors import GraphError
-from fkge.trace import Progress, Task
+from fkge.progress import Progress, Task
 
 _CHUNK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -120,7 +120,11 @@ class Source:
 
 @contextmanager
 def opened(path: Path, progress: Progress) -> Iterator[Source]:
-    """Open `path` (unpacking ``.gz``), reporting the bytes consumed of the file as it lies on disk."""
+    """Open `path` (unpacking ``.gz``), reporting the bytes consumed of the file as it lies on disk.
+
+    Raises:
+        GraphError: the file cannot be read, or is damaged.
+    """
     try:
         file = path.open("rb")
     except OSError as error:

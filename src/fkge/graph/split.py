@@ -91,7 +91,13 @@ def _sizes(n: int, free: int, fractions: tuple[float, float, float]) -> tuple[in
 
 
 def sample_triples(triples: Triples, most: int, seed: int) -> Triples:
-    """At most `most` of the triples (0: all), in their order: the same ones for a seed."""
+    """A sample of the triples, in their order: the same ones for a seed.
+
+    Args:
+        triples: (n, 3).
+        most: how many at most; 0 for all.
+        seed: of the draw.
+    """
     if not 0 < most < len(triples):
         return triples
     chosen = np.random.default_rng(seed).choice(len(triples), most, replace=False)

@@ -25,8 +25,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fkge.errors import RunError
+from fkge.files import write_atomically
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Vocabulary
-from fkge.trace import write_atomically
 
 _FORMAT = "fkge.graph.1"
 _SPLIT = "split/"

@@ -9,7 +9,7 @@ from pathlib import Path
 from fkge.errors import GraphError
 from fkge.graph.builder import Builder
 from fkge.graph.source import Source, opened
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 # What a header calls each column.
 _HEADER = (
@@ -20,7 +20,17 @@ _HEADER = (
 
 
 def read_table(path: Path, split: str, builder: Builder, progress: Progress) -> None:
-    """Append the triples of a TSV or CSV file to `split`. Labels are taken as they stand."""
+    """Append the triples of a TSV or CSV file to `split`. Labels are taken as they stand.
+
+    Args:
+        path: ends in .tsv, .txt or .csv, and perhaps .gz.
+        split: receives the triples.
+        builder: receives labels and triples.
+        progress: shows the bytes consumed.
+
+    Raises:
+        GraphError: a row is malformed, or there is none.
+    """
     commas = path.name.lower().endswith((".csv", ".csv.gz"))
     separator = "comma" if commas else "tab"
     rows = builder.rows(split)

@@ -1,7 +1,7 @@
-"""Frames: all that passes over a stream between two nodes, and why one of them hangs up.
+"""Frames: everything that passes over a stream between two nodes, and the reasons for ending it.
 
-A frame is protobuf (`frames.proto`) and never larger than `FRAME_LIMIT`; larger messages pass in parts. What cannot be
-read is refused with a typed reason, and whoever heard it is as before.
+A frame is protobuf (`frames.proto`) and never larger than `FRAME_LIMIT`; larger messages are sent in parts. What cannot
+be decoded is refused with a typed reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fkge.errors import PeerError
 from fkge.node import frames_pb2 as pb
 
 VERSIONS = (1,)
-"""Of the protocol that this program speaks."""
+"""Versions of the protocol that this program speaks."""
 
 PART = 1 << 20
 """Bytes of a message that one frame carries at most."""
@@ -20,13 +20,13 @@ PART = 1 << 20
 FRAME_LIMIT = PART + (1 << 16)
 
 MEETING, FEDERATION = 1, 2
-"""Channels: what passes before two owners exchange anything, and the exchanges."""
+"""Channels: alignment and tokens, which come first, and the exchanges."""
 
 _SENTENCE = 500
 
 
 class Refused(PeerError):
-    """A peer is refused, or refuses; the stream is over.
+    """A peer is refused, or refuses this node; the stream ends.
 
     Attributes:
         reason: a name of `frames.proto`'s Reason, in lower case.
@@ -39,7 +39,11 @@ class Refused(PeerError):
 
 
 def decode_frame(data: bytes) -> pb.Frame:
-    """The frame in `data`; `Refused` if there is none."""
+    """Decode a frame.
+
+    Raises:
+        Refused: it is none, or too large.
+    """
     if len(data) > FRAME_LIMIT:
         raise Refused("too_large", f"a frame of {len(data):,} bytes; {FRAME_LIMIT:,} is the most")
     try:
@@ -52,29 +56,33 @@ def decode_frame(data: bytes) -> pb.Frame:
 
 
 def decode_meeting(body: bytes) -> pb.Meeting:
-    """The message of channel 1 in `body`; `Refused` if there is none."""
+    """Decode a message of channel 1.
+
+    Raises:
+        Refused: it is none.
+    """
     try:
         message: pb.Meeting = pb.Meeting.FromString(body)
     except DecodeError:
-        raise Refused("malformed", "a message of a meeting cannot be read") from None
+        raise Refused("malformed", "an alignment message that cannot be read") from None
     if message.WhichOneof("is") is None:
-        raise Refused("malformed", "a message of a meeting without anything in it")
+        raise Refused("malformed", "an empty alignment message")
     return message
 
 
 def bye(reason: str, sentence: str) -> bytes:
-    """The last frame of a stream."""
+    """Encode the last frame of a stream."""
     number = pb.Reason.Value(reason.upper())
     return bytes(pb.Frame(bye=pb.Bye(reason=number, sentence=sentence[:_SENTENCE])).SerializeToString())
 
 
 def refusal(frame: pb.Bye) -> Refused:
-    """What a peer's last frame says."""
+    """Decode the reason in a peer's last frame."""
     known = frame.reason in pb.Reason.values()
     reason = pb.Reason.Name(frame.reason).lower() if known else "unspecified"
     return Refused(reason, plain(frame.sentence, _SENTENCE) or reason, ours=False)
 
 
 def plain(text: str, longest: int = 80) -> str:
-    """A peer's words as they may stand in a log or on a screen: cut off, and without anything that moves a cursor."""
+    """Make a peer's text fit for a log or a screen: cut off, and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in text[:longest])

@@ -1,11 +1,11 @@
-"""A session: messages between two lives of two nodes, each delivered once and in order, whatever happens to streams.
+"""A session: messages between two incarnations of two nodes, each delivered once and in order, over streams that break.
 
-Every part of a message has a number, its step. The sender keeps a part until the other side has said that it has heard
-it; after a new stream is there, both say what they have heard, and the rest is sent again, the same bytes. So a retry
-never makes a node compute an answer, or draw noise, twice. Within a stream steps come one after another: anything else
+Every part of a message has a number, its step. The sender keeps a part until the other side has confirmed it. When a
+new stream is open, both sides say which step they received last, and the rest is sent again, the same bytes; so a retry
+never makes a node compute an answer, or draw noise, twice. Within a stream steps come one after another; anything else
 is a fault or an attack, and refused.
 
-No I/O here: an engine of streams writes what `following` gives, and hands in the parts that come.
+No I/O here: `fkge.node.peer` writes the frames that `following` returns, and passes in the parts that arrive.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fkge.federation.varint import encode_varint
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import PART, Refused
 
-HEARD_EVERY = 8
-"""Parts after which a listener that has nothing to say says at least what it has heard."""
+CONFIRM_EVERY = 8
+"""Parts after which a side that has nothing to send confirms what it has received."""
 
 
 @dataclass(slots=True)
@@ -28,27 +29,18 @@ class _Kept:
     more: bool
 
 
-_KEPT = 512  # bytes that a part takes beside its body
+_KEPT = 512  # bytes that keeping a part takes in addition to its body
 
 _PART, _BODY = (bytes([number << 3 | 2]) for number in (pb.Frame.PART_FIELD_NUMBER, pb.Part.BODY_FIELD_NUMBER))
 """Tags of fields that hold a length and so many bytes."""
 
 
-def _part(step: int, heard: int, channel: int, more: bool, body: memoryview) -> bytes:
-    """A frame with a part of a message, as protobuf writes it, but for copying the body once instead of three times."""
-    head = pb.Part(step=step, heard=heard, channel=channel, more=more).SerializeToString()
+def _part(step: int, received: int, channel: int, more: bool, body: memoryview) -> bytes:
+    """Encode a frame with a part of a message as protobuf does, but copy the body once instead of three times."""
+    head = pb.Part(step=step, heard=received, channel=channel, more=more).SerializeToString()
     if body:
-        head += _BODY + _varint(len(body))
-    return b"".join((_PART, _varint(len(head) + len(body)), head, body))
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+        head += _BODY + encode_varint(len(body))
+    return b"".join((_PART, encode_varint(len(head) + len(body)), head, body))
 
 
 class Session:
@@ -56,7 +48,7 @@ class Session:
 
     Args:
         limits: by channel, the longest message that may come; channels that are not named are closed.
-        backlog: bytes that may wait to be heard by the other side.
+        backlog: bytes that may wait for the other side's confirmation.
         part: bytes of a message that one frame carries; the same on both sides.
     """
 
@@ -64,13 +56,13 @@ class Session:
         self.limits = dict(limits)
         self.backlog = backlog
         self._part = part
-        self.heard = 0
-        """The last step taken in."""
+        self.received = 0
+        """The last step received."""
         self.sent = 0
-        """The last step given out, written or not."""
+        """The last step added, written or not."""
         self._kept: deque[_Kept] = deque()
         self._written = 0
-        self._told = 0
+        self._confirmed = 0
         self._bytes = 0
         self._coming: list[bytes] = []
         self._coming_size = 0
@@ -84,9 +76,13 @@ class Session:
         return self._bytes
 
     def send(self, channel: int, body: bytes) -> None:
-        """Give a message out. `Refused` (stalled) if the other side has not heard far too much already."""
+        """Add a message to be written.
+
+        Raises:
+            Refused: the other side has confirmed nothing for far too long (stalled).
+        """
         if self._bytes and self._bytes + len(body) > self.backlog:
-            raise Refused("stalled", f"{self._bytes:,} bytes wait to be heard, and it hears nothing")
+            raise Refused("stalled", f"{self._bytes:,} bytes wait to be confirmed, and it confirms nothing")
         view = memoryview(body)
         for start in range(0, max(len(body), 1), self._part):
             piece = view[start : start + self._part]
@@ -100,33 +96,34 @@ class Session:
         if self._written < self.sent:
             kept = self._kept[self._written - acknowledged]
             self._written += 1
-            self._told = self.heard
-            return _part(self._written, self.heard, kept.channel, kept.more, kept.body)
-        if self.heard - self._told >= HEARD_EVERY:
+            self._confirmed = self.received
+            return _part(self._written, self.received, kept.channel, kept.more, kept.body)
+        if self.received - self._confirmed >= CONFIRM_EVERY:
             return self.confirm()
         return None
 
     def confirm(self) -> bytes | None:
-        """A frame that says what was heard, if the other side does not know yet."""
-        if self._told == self.heard:
+        """A frame that confirms what was received, if the other side does not know yet."""
+        if self._confirmed == self.received:
             return None
-        self._told = self.heard
-        return bytes(pb.Frame(heard=pb.Heard(step=self.heard)).SerializeToString())
+        self._confirmed = self.received
+        return bytes(pb.Frame(heard=pb.Heard(step=self.received)).SerializeToString())
 
-    def resume(self, heard: int) -> None:
-        """A new stream is there, and the other side has heard so much: write the rest again.
+    def resume(self, received: int) -> None:
+        """Continue on a new stream: write again what follows the step that the other side received last.
 
-        `Refused` if it cannot have: it takes back what it confirmed, or confirms what nobody sent. Nothing changes.
+        Raises:
+            Refused: it takes back what it had confirmed, or confirms what was never sent; nothing has changed.
         """
         acknowledged = self.sent - len(self._kept)
-        if heard < acknowledged:
-            raise Refused("out_of_order", f"step {acknowledged} was confirmed, and now {heard} is the last heard")
-        self.confirmed(heard)
+        if received < acknowledged:
+            raise Refused("out_of_order", f"step {acknowledged} was confirmed, and now {received} is the last received")
+        self.confirmed(received)
         self._written = self.sent - len(self._kept)
-        self._told = self.heard
+        self._confirmed = self.received
 
     def confirmed(self, step: int) -> None:
-        """The other side has heard everything up to `step`."""
+        """Drop the parts up to `step`, which the other side has received."""
         acknowledged = self.sent - len(self._kept)
         if step > self._written:
             raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
@@ -135,13 +132,17 @@ class Session:
 
     # -- in ------------------------------------------------------------------------------------------
 
-    def hear(self, part: pb.Part) -> tuple[int, bytes] | None:
-        """Take in a part: the channel and the message it completes, or None. What is refused changes nothing."""
+    def receive(self, part: pb.Part) -> tuple[int, bytes] | None:
+        """Take in a part. Returns the channel and the message that it completes, or None.
+
+        Raises:
+            Refused: the part is out of order, too long or malformed; nothing has changed.
+        """
         step = part.step
-        if step != self.heard + 1:
-            if step <= self.heard:
-                raise Refused("replayed", f"step {step} came again; {self.heard + 1} was due")
-            raise Refused("out_of_order", f"step {step} came where {self.heard + 1} was due")
+        if step != self.received + 1:
+            if step <= self.received:
+                raise Refused("replayed", f"step {step} came again; {self.received + 1} was due")
+            raise Refused("out_of_order", f"step {step} came where {self.received + 1} was due")
         limit = self.limits.get(part.channel)
         if limit is None:
             raise Refused("out_of_order", f"a message on channel {part.channel}, which is not open")
@@ -151,10 +152,10 @@ class Session:
         size = self._coming_size + len(body)
         if size > limit:
             raise Refused("too_large", f"a message of more than {limit:,} bytes, which is the most here")
-        if part.more and len(body) != self._part:  # or a list of tiny ones would take far more room than the message
+        if part.more and len(body) != self._part:  # or many tiny ones would take far more memory than the message
             raise Refused("malformed", f"a part of {len(body):,} bytes within a message; only the last is not full")
         self.confirmed(part.heard)
-        self.heard = step
+        self.received = step
         if part.more:
             self._coming.append(body)
             self._coming_size, self._coming_channel = size, part.channel

@@ -1,4 +1,4 @@
-"""What an operator says to a node: `node.toml`, and `peers.toml`, in which the owner alone says who may have what."""
+"""Settings of a node: `node.toml`, and `peers.toml`, in which the owner alone decides what each peer may receive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pydantic import Field, field_validator
 from fkge.align import read_links
 from fkge.errors import SettingsError
 from fkge.federation import FederationSettings, Links, Member
+from fkge.federation.recommended import recommended_federation
 from fkge.graph import Policy, read_graph
 from fkge.settings import Settings, read_toml
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HOURS = re.compile(r"([0-9]{2}):([0-5][0-9])-([0-9]{2}):([0-5][0-9])")
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:B/s)?")
-_SLOWEST = 16e3  # bytes per second: slower, and a single frame would take so long that the peer seems dead
+_SLOWEST = 16e3  # bytes per second: with less, a single frame would take longer than peers wait for one
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 MODES = ("none", "paper", "dp")
@@ -28,17 +29,17 @@ MODES = ("none", "paper", "dp")
 
 
 class PeerSettings(Settings):
-    """What one peer may have: a table ``[peers.NAME]`` of `peers.toml`."""
+    """Rules for one peer: a table ``[peers.NAME]`` of `peers.toml`."""
 
-    address: str | None = Field(None, description="HOST:PORT where it listens; without one, it is waited for")
-    founder: bool = Field(True, description="it is there from the start: nobody begins to train before it has come")
+    address: str | None = Field(None, description="HOST:PORT where it listens; without one, it connects to this node")
+    founder: bool = Field(True, description="it takes part in agreeing on common initial rows, which waits for it")
     certificate: str | None = Field(
-        None, description="fingerprint of the only certificate it may show, sha256:…; any of the consortium's if none"
+        None, description="fingerprint of the only key it may use, sha256:…; without one, any of the consortium"
     )
     same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
-    entities: str | None = Field(None, description="a file of links between entities: this owner's label, then its")
+    entities: str | None = Field(None, description="a file of links between entities: this owner's label, the peer's")
     relations: str | None = Field(None, description="a file of links between relations, likewise")
-    ask: bool = Field(True, description="it may ask this owner to translate for it; if not, this owner only learns")
+    ask: bool = Field(True, description="it may ask this owner to translate for it; if not, this owner only receives")
     privacy: Literal["none", "paper", "dp"] = Field(
         "none", description="the least privacy mode under which anything is exchanged with it"
     )
@@ -46,20 +47,18 @@ class PeerSettings(Settings):
         None, gt=0, description="ε at most: of the shared track in mode dp, of the votes for it in mode paper"
     )
     ratio: float = Field(
-        1.0, gt=0, le=1, description="part of the common rows to use; the smaller of both sides' holds"
+        1.0, gt=0, le=1, description="part of the common rows to use; the smaller of both sides' values applies"
     )
-    hours: str = Field("00:00-24:00", description="when it may be connected, UTC; 22:00-06:00 goes over midnight")
+    hours: str = Field("00:00-24:00", description="when it may be connected, UTC; 22:00-06:00 spans midnight")
     bandwidth: str = Field("0", description="bytes per second at most, each way, such as 500k or 2M; 0 for no limit")
-    items: int = Field(1_000_000, ge=1, description="keys it may put into an intersection at most")
+    items: int = Field(1_000_000, ge=1, description="keys it may put into a private set intersection at most")
 
     @field_validator("hours")
     @classmethod
     def _is_hours(cls, value: str) -> str:
-        found = _HOURS.fullmatch(value)
-        if found is None or any(int(h) * 60 + int(m) > 24 * 60 for h, m in (found.group(1, 2), found.group(3, 4))):
-            raise ValueError("hours are HH:MM-HH:MM, such as 08:00-18:30")
-        if found.group(1, 2) == found.group(3, 4):
-            raise ValueError("hours that end when they begin: write 00:00-24:00 for always")
+        start, end = _minutes(value)
+        if start == end:
+            raise ValueError("hours must not end when they start: write 00:00-24:00 for always")
         return value
 
     @field_validator("address")
@@ -82,10 +81,8 @@ class PeerSettings(Settings):
     @field_validator("bandwidth")
     @classmethod
     def _is_rate(cls, value: str) -> str:
-        if _RATE.fullmatch(value) is None:
-            raise ValueError("a bandwidth is a number of bytes per second, such as 500k or 2M")
         if 0 < _rate(value) < _SLOWEST:
-            raise ValueError("a bandwidth is 16k or more, or 0 for no limit: with less, a peer would seem dead")
+            raise ValueError("a bandwidth is 16k or more, or 0 for no limit: with less, the peer would time out")
         return value
 
     @property
@@ -94,15 +91,18 @@ class PeerSettings(Settings):
         return _rate(self.bandwidth)
 
     def open_at(self, now: datetime) -> bool:
-        """Whether it may be connected at this time."""
-        found = _HOURS.fullmatch(self.hours)
-        assert found is not None
-        begin, end = (int(h) * 60 + int(m) for h, m in (found.group(1, 2), found.group(3, 4)))
+        """Whether the peer may be connected at this time (aware, UTC)."""
+        start, end = _minutes(self.hours)
         minute = now.hour * 60 + now.minute
-        return begin <= minute < end if begin < end else minute >= begin or minute < end
+        return start <= minute < end if start < end else minute >= start or minute < end
 
     def links(self, folder: Path, first: bool) -> Links:
-        """How the labels of the two correspond. `first`: this owner's stand in front, in what both intersect."""
+        """Read the links between this owner's labels and the peer's.
+
+        Args:
+            folder: the folder of `peers.toml`.
+            first: this owner's labels come first in each pair; both sides must order pairs alike to intersect them.
+        """
 
         def read(name: str | None) -> tuple[tuple[str, str], ...]:
             found = () if name is None else tuple(read_links(folder / name))
@@ -112,50 +112,50 @@ class PeerSettings(Settings):
 
 
 class NodeSettings(Settings):
-    """What a node is: `node.toml`. Paths are beside the file."""
+    """The settings in `node.toml`. Paths are relative to the file."""
 
-    name: str = Field(description="the owner, as its certificate names it")
+    name: str = Field(description="the owner's name, as in its certificate")
     graph: str = Field(description="its graph: a file or folder of triples")
-    policy: str | None = Field(None, description="a sharing policy: which triples may leave a trace; all if none")
+    policy: str | None = Field(None, description="a sharing policy: which triples may influence what is sent")
     identity: str = Field(".", description="the folder of its key and certificate")
-    state: str = Field("state", description="the folder where it keeps everything else")
-    settings: str = Field("federation.toml", description="how it federates and trains; agreed on with the others")
-    peers: str = Field("peers.toml", description="who may have what; this owner's alone")
-    listen: str = Field("0.0.0.0:7443", description="where peers reach it, HOST:PORT; empty if it only calls others")
-    founder: bool = Field(True, description="it is there from the start; one that comes later trains alone first")
+    state: str = Field("state", description="the folder of everything else that it stores")
+    settings: str = Field("federation.toml", description="the federation settings, which all members agree on")
+    peers: str = Field("peers.toml", description="what each peer may receive; only this owner decides that")
+    listen: str = Field("0.0.0.0:7443", description="where peers connect to, HOST:PORT; empty if they never do")
+    founder: bool = Field(True, description="this member takes part in agreeing on common initial rows")
     wait: float = Field(
         3600.0,
         gt=0,
-        description="seconds without another founder coming, after which this one begins with those that are here, if "
-        "they are more than half of all; the others join when they come",
+        description="seconds without another founder connecting, after which this one starts with those connected, if "
+        "they are more than half of all; the others join later",
     )
-    seed: int = Field(0, ge=0, description="public, the same everywhere: of first vectors and of drawn pairs")
+    seed: int = Field(0, ge=0, description="seed of initial vectors and of sampled pairs; public, the same for all")
     metrics: str = Field("127.0.0.1:9443", description="where health and Prometheus metrics are served; empty for none")
-    grace: float = Field(60.0, gt=0, description="seconds after which a peer whose stream broke counts as lost")
+    grace: float = Field(60.0, gt=0, description="seconds after which a peer whose connection broke counts as lost")
     clock: float = Field(300.0, gt=0, description="seconds by which a peer's clock may differ")
-    threads: int = Field(1, ge=1, description="of arithmetic")
+    threads: int = Field(1, ge=1, description="CPU threads for training")
     rehearsal: bool = Field(
         False,
-        description="draw every secret from the seed, as a simulation does, so that a run can be repeated; hides "
-        "nothing from anybody: never with real data",
+        description="derive every secret from the seed, as a simulation does, so that a run can be repeated; protects "
+        "nothing: never with real data",
     )
 
     @field_validator("name")
     @classmethod
     def _is_name(cls, value: str) -> str:
         if _NAME.fullmatch(value) is None:
-            raise ValueError("a node's name has small letters, digits and hyphens, as host names do; at most 63")
+            raise ValueError("a node's name has 1 to 63 small letters, digits and hyphens, as host names do")
         return value
 
 
 class NodeConfig:
-    """`node.toml`, with all that it points to.
+    """`node.toml` and the files that it names.
 
     Attributes:
-        folder: of the file; paths are beside it.
-        node: the file.
-        federation: how it federates.
-        peers: by name.
+        folder: the folder of `node.toml`.
+        node: the settings in it.
+        federation: the federation settings, with the path of the ledger filled in.
+        peers: the rules for each peer, by name.
     """
 
     def __init__(
@@ -168,54 +168,70 @@ class NodeConfig:
 
     @property
     def state(self) -> Path:
-        """Where the node keeps its things."""
+        """The state folder."""
         return self.folder / self.node.state
 
     def member(self) -> Member:
-        """The owner: its graph, and what of it may leave a trace."""
+        """Read the owner's graph and sharing policy."""
         source = self.node.graph
         found = Member(read_graph(source if source.startswith("pykeen:") else str(self.folder / source)))
         return found if self.node.policy is None else found.keeping(Policy.load(self.folder / self.node.policy))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """From `node.toml`; any mistake in it, or in what it points to, is one sentence."""
+        """Read `node.toml` and the files that it names.
+
+        Raises:
+            SettingsError: a file, a key or a value is wrong.
+            GraphError: a file of links cannot be read.
+        """
         node = NodeSettings.build(read_toml(path), str(path))
         folder = path.parent
-        federation = FederationSettings.load(folder / node.settings)
+        federation = recommended_federation(FederationSettings.load(folder / node.settings))
         if federation.decide == "strict":
             raise SettingsError(
                 f'{folder / node.settings}: decide = "strict" needs to know what others hold, as a simulation does; '
-                'a node decides on all of its validation triples (decide = "all")'
+                'a node decides by all of its validation triples (decide = "all")'
             )
         return cls(folder, node, federation, read_peers(folder / node.peers, node.name))
 
 
 def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
-    """`peers.toml`."""
+    """Read `peers.toml` and check the files that it names; `own` is this node's name, which must not be in it."""
     values = read_toml(path)
     tables: Any = values.pop("peers", {})
     if values or not isinstance(tables, dict):
-        raise SettingsError(f"{path}: holds a table [peers.NAME] for each peer, and nothing else")
+        raise SettingsError(f"{path}: must hold a table [peers.NAME] for each peer, and nothing else")
     if own in tables:
-        raise SettingsError(f"{path}: [peers.{own}] is this node itself; take it out")
+        raise SettingsError(f"{path}: [peers.{own}] is this node itself; remove it")
     for name in tables:
         if _NAME.fullmatch(name) is None:
             raise SettingsError(f"{path}: {name!r} cannot be a node's name: small letters, digits and hyphens only")
     peers = {name: PeerSettings.build(table, f"{path}: [peers.{name}]") for name, table in tables.items()}
     for peer in peers.values():
-        peer.links(path.parent, first=True)  # a mistake in a file of links shows now, not when the peer comes
+        peer.links(path.parent, first=True)  # a mistake in a file of links shows now, not when the peer connects
     return peers
+
+
+def _minutes(hours: str) -> tuple[int, int]:
+    """Parse HH:MM-HH:MM into minutes of the day."""
+    found = _HOURS.fullmatch(hours)
+    if found is not None:
+        start, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
+        if max(start, end) <= 24 * 60:
+            return start, end
+    raise ValueError("hours are HH:MM-HH:MM, such as 08:00-18:30")
 
 
 def _rate(text: str) -> float:
     found = _RATE.fullmatch(text)
-    assert found is not None
+    if found is None:
+        raise ValueError("a bandwidth is a number of bytes per second, such as 500k or 2M")
     return float(found.group(1)) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found.group(2)]
 
 
 def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, apart; [HOST]:PORT if the host is numbers with colons (IPv6)."""
+    """Split HOST:PORT, or [HOST]:PORT for IPv6; raise `SettingsError` if it is neither."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
     try:

@@ -1,6 +1,6 @@
-"""Streams between nodes: gRPC over mutual TLS, one method, raw frames. Nothing here looks into a frame.
+"""Streams between nodes: gRPC over mutual TLS, one method, raw frames. Nothing here decodes a frame.
 
-TLS is 1.3 and nothing else. gRPC's Python interface has no word for that; but TLS 1.2 needs a cipher suite that fits
+TLS is 1.3 and nothing else. gRPC's Python interface has no option for that; but TLS 1.2 needs a cipher suite that fits
 the kind of certificate, ours are ECDSA, and the only suites left to it are for RSA. So an older handshake finds none.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from fkge.errors import NodeError, need
 from fkge.node.frames import FRAME_LIMIT, Refused
-from fkge.node.identity import Identity
+from fkge.pki.site import Identity
 
 _METHOD, _SERVICE = "Meet", "fkge.node.Node"
 _SUITES, _NONE_FITS = "GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384"
@@ -28,7 +28,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_metadata_size", 8192),
     ("grpc.compression_enabled_algorithms_bitset", 1),  # none: few bytes would become many
     ("grpc.server_handshake_timeout_ms", int(1000 * _HANDSHAKE)),
-    ("grpc.max_allowed_incoming_connections", 512),  # or whoever knocks could use up the files a process may have open
+    ("grpc.max_allowed_incoming_connections", 512),  # or strangers could use up the files that a process may open
     ("grpc.keepalive_time_ms", _PING),
     ("grpc.keepalive_timeout_ms", _PONG),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -38,7 +38,7 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.lookahead_bytes", 4 << 20),  # on the way at most; with less, a long way to a peer is a slow one
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 4),
-    ("grpc.max_connection_idle_ms", 30_000),  # who calls and asks for nothing does not hold a place
+    ("grpc.max_connection_idle_ms", 30_000),  # an idle connection does not hold a place
     ("grpc.enable_http_proxy", 0),
 ]
 _ALERTS = (
@@ -52,10 +52,10 @@ _ALERTS = (
 
 
 def library(what: str = "a node") -> Any:
-    """gRPC, told before it is loaded to speak TLS 1.3 alone; it does not ask again.
+    """Load gRPC, set to speak TLS 1.3 alone; it reads that setting once, when it is loaded.
 
     Raises:
-        NodeError: something else loaded it before, and did not tell it.
+        NodeError: gRPC was imported earlier without the TLS 1.3 setting.
     """
     if "grpc" not in sys.modules:
         os.environ[_SUITES] = _NONE_FITS
@@ -72,12 +72,12 @@ def library(what: str = "a node") -> Any:
 
 
 class Line:
-    """A stream to a peer, whoever opened it.
+    """A stream to a peer, opened by either side.
 
     Attributes:
         where: the other end's address, for the log.
-        certificate: PEM, of who called; None where this side called, which knows from the first frame.
-        called: this side did.
+        certificate: PEM, of the side that dialled; None where this side did, which gets the other's in its greeting.
+        called: this side dialled.
     """
 
     def __init__(self, stream: Any, where: str, certificate: bytes | None, channel: Any = None) -> None:
@@ -86,7 +86,7 @@ class Line:
         self._eof = library().aio.EOF
 
     async def read(self) -> bytes | None:
-        """The next frame; None when there will be none."""
+        """Read the next frame; None at the end of the stream."""
         try:
             data = await self._stream.read()
         except Exception as error:
@@ -96,7 +96,7 @@ class Line:
         return None if data is self._eof else data
 
     async def write(self, frame: bytes) -> bool:
-        """Write a frame, when there is room for it on the way. False: the stream is over."""
+        """Write a frame, once flow control allows it. Returns False if the stream is over."""
         try:
             await self._stream.write(frame)
         except Exception as error:
@@ -106,25 +106,25 @@ class Line:
         return True
 
     async def done(self) -> None:
-        """Say nothing more. The side that was called says so by returning from its welcome."""
+        """Write nothing more. The side that was dialled ends its half by returning from its handler."""
         if self.called:
             with contextlib.suppress(Exception):  # it is over already
                 await self._stream.done_writing()
 
     async def drain(self) -> None:
-        """Wait until the other side hangs up: gRPC forgets what came if the stream ends before it was read."""
+        """Wait until the other side ends the stream: gRPC drops what was not read before the end."""
         while await self.read() is not None:
             pass
 
     async def close(self) -> None:
-        """Be done with it."""
+        """Close the stream, if this side opened it."""
         if self.called:
             self._stream.cancel()
             await self._channel.close()
 
 
 def _tls_refusal(error: Exception) -> Refused | None:
-    """What a failed handshake says, in one word."""
+    """Translate a failed TLS handshake into a refusal; None for other errors."""
     details = str(getattr(error, "details", lambda: "")() or "")
     if not any(word in details for word in ("handshake", "Peer name", "verification check")):
         return None
@@ -133,10 +133,10 @@ def _tls_refusal(error: Exception) -> Refused | None:
 
 
 class Transport:
-    """A node's way to others.
+    """Listen for streams and open them.
 
     Args:
-        identity: the node's current one; asked for anew with each connection, so that a new certificate takes effect.
+        identity: returns the current one, for each connection, so that a new certificate takes effect.
         at_once: streams that may be open at a time.
     """
 
@@ -144,20 +144,24 @@ class Transport:
         self._grpc = library()
         self._identity, self._at_once = identity, at_once
         self._server: Any = None
-        self._welcomes: set[asyncio.Task[None]] = set()
+        self._accepting: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int, welcome: Callable[[Line], Awaitable[None]]) -> int:
-        """Let peers call; each gets a `welcome`, and its stream ends with it. The port."""
+    async def listen(self, host: str, port: int, accept: Callable[[Line], Awaitable[None]]) -> int:
+        """Listen; `accept` is called for each stream, which ends when it returns. Returns the port.
+
+        Raises:
+            NodeError: the port is taken, or gRPC would accept TLS 1.2.
+        """
         grpc = self._grpc
 
         async def meet(_: Any, context: Any) -> None:
             certificate = context.auth_context().get("x509_pem_cert", [b""])[0]
             line = Line(context, str(context.peer()), bytes(certificate))
-            # gRPC cancels this method when the caller is gone. The welcome just finds that nothing more comes.
-            welcomed = asyncio.ensure_future(welcome(line))
-            self._welcomes.add(welcomed)
-            welcomed.add_done_callback(self._welcomes.discard)
-            await asyncio.wait((welcomed,))
+            # gRPC cancels this method when the other side is gone; `accept` then reads the end of the stream.
+            accepted = asyncio.ensure_future(accept(line))
+            self._accepting.add(accepted)
+            accepted.add_done_callback(self._accepting.discard)
+            await asyncio.wait((accepted,))
 
         methods = {_METHOD: grpc.stream_stream_rpc_method_handler(meet)}
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._at_once)
@@ -170,7 +174,7 @@ class Transport:
         if not bound:
             raise NodeError(
                 f"cannot listen on {host}:{port}: the port is taken, or the address is not this machine's. "
-                "Change listen in node.toml, or stop whoever holds it."
+                "Change listen in node.toml, or stop the process that holds it."
             )
         await self._server.start()
         if await _takes_tls_1_2(host, bound):
@@ -196,7 +200,7 @@ class Transport:
         return grpc.dynamic_ssl_server_credentials(configuration(current), fetch, require_client_authentication=True)
 
     async def call(self, address: str, name: str) -> Line:
-        """Open a stream to the node of that name. Whether it succeeds shows when something is written or read."""
+        """Open a stream to the node of that name; whether it succeeds shows in the first read or write."""
         grpc, identity = self._grpc, self._identity()
         credentials = grpc.ssl_channel_credentials(identity.authority_pem, identity.key_pem, identity.certificate_pem)
         options = [*_OPTIONS, ("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
@@ -204,12 +208,12 @@ class Transport:
         return Line(channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(), address, None, channel)
 
     async def close(self) -> None:
-        """Let nobody in any more, and end all streams."""
+        """Stop listening, and end all streams."""
         if self._server is not None:
             await self._server.stop(grace=1.0)
-            for welcomed in self._welcomes:
-                welcomed.cancel()
-            await asyncio.gather(*self._welcomes, return_exceptions=True)
+            for accepted in self._accepting:
+                accepted.cancel()
+            await asyncio.gather(*self._accepting, return_exceptions=True)
 
 
 async def _takes_tls_1_2(host: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The client: it translates its rows into the host's space by a mapping that it alone knows."""
+"""The client of a translation game: it maps its rows into the host's space by a mapping that it alone knows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from fkge.ppat.settings import PpatSettings
 
 
 class PpatClient(Role[FromHost, FromClient | None]):
-    """The generator's side, G(x) = xW.
+    """The client's role, with the generator G(x) = xW. Nothing protects X from the host (see the package's docstring).
 
     Args:
         rows: X, (n, d_client): aligned entities and relations, stacked; both are treated alike.
         host_dim: d_host.
         settings: the same as the host's.
-        generator: of the batches, and of W where it cannot start as the identity.
+        generator: source of the batches, and of W where it cannot start as the identity.
         neighbours: N(X), (m, d_client): further rows to translate with every candidate, or None.
 
-    Nothing protects X from the host (see the package's docstring).
+    Raises:
+        SettingsError: there are no aligned rows.
     """
 
     def __init__(
@@ -53,20 +54,20 @@ class PpatClient(Role[FromHost, FromClient | None]):
         self._velocity = torch.zeros_like(self._mapping)
         self._batch = self._rows[:0]
         self._done = 0
-        self._said: FromClient | None = None
+        self._sent: FromClient | None = None
 
     @property
     def mapping(self) -> Tensor:
-        """W, (d_client, d_host), as it is now. It stays at home: with it, G(X) gives X away."""
+        """A copy of W, (d_client, d_host). It must not leave the client: with it, G(X) reveals X."""
         return self._mapping.clone()
 
     def start(self) -> FromClient:
-        """The opening message; asked again before the first answer, the same one."""
-        if self._said is None:
-            self._said = self._next()
+        """Return the first message; called again before the first answer, the same one."""
+        if self._sent is None:
+            self._sent = self._next()
         elif self._done or self._last is not None:
-            raise RuntimeError("the game is under way; it goes on by step()")
-        return self._said
+            raise RuntimeError("the game has started; continue with step()")
+        return self._sent
 
     def _check_form(self, message: FromHost) -> None:
         if not isinstance(message, Gradient | Received):
@@ -77,27 +78,27 @@ class PpatClient(Role[FromHost, FromClient | None]):
             check_vectors(message, message.vectors, shape, self._rows.dtype)
 
     def _check_turn(self, message: FromHost) -> None:
-        wanted = {Samples: Gradient, Candidate: Received}.get(type(self._said))
+        wanted = {Samples: Gradient, Candidate: Received}.get(type(self._sent))
         if type(message) is not wanted or message.step != self._done:
             raise unexpected(message, self._due())
 
     def _due(self) -> str:
-        if self._said is None:
+        if self._sent is None:
             return "nothing" if self._last is not None else "nothing yet (start() opens the game)"
-        kind = "Gradient" if isinstance(self._said, Samples) else "Received"
+        kind = "Gradient" if isinstance(self._sent, Samples) else "Received"
         return f"{kind} of step {self._done}"
 
     def _act(self, message: FromHost) -> FromClient | None:
         if isinstance(message, Gradient):
             self._descend(message.vectors)
             self._done += 1
-            self._said = self._next()
+            self._sent = self._next()
         else:
-            self._said = None if self._done == self.settings.steps else self._sample()
-        return self._said
+            self._sent = None if self._done == self.settings.steps else self._sample()
+        return self._sent
 
     def _descend(self, gradient: Tensor) -> None:
-        """Carry dL/dG(X) on to W by the chain rule, step, and pull W towards orthogonality."""
+        """Propagate dL/dG(X) to W by the chain rule, step, and pull W towards orthogonality."""
         s = self.settings
         velocity = s.momentum * self._velocity + self._batch.T @ gradient
         mapping = orthogonalize(self._mapping - s.lr * velocity, s.beta)
@@ -121,7 +122,7 @@ class PpatClient(Role[FromHost, FromClient | None]):
 
 
 def initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """The identity where that exists; else a random matrix whose smaller side is orthonormal."""
+    """Return the identity where that exists; else a random matrix whose smaller side is orthonormal."""
     if rows == columns:
         return torch.eye(rows, dtype=dtype)
     tall = torch.randn(max(rows, columns), min(rows, columns), generator=generator, dtype=torch.float64)
@@ -130,11 +131,11 @@ def initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: 
 
 
 def orthogonalize(mapping: Tensor, beta: float) -> Tensor:
-    """W ← (1+β)W − β(WWᵀ)W, MUSE's pull towards orthogonality.
+    """Return (1+β)W − β(WWᵀ)W, MUSE's step towards orthogonality.
 
     It moves each singular value s to s + βs(1 − s²) and leaves the singular vectors alone, so all min(d_client, d_host)
-    of them tend to 1. If W is wide, WWᵀ tends to the identity: lengths and angles survive. If W is tall, WᵀW does: W
-    forgets d_client − d_host directions and keeps the others as they are. (WWᵀ)W = W(WᵀW); the smaller is computed.
+    of them tend to 1. If W is wide, WWᵀ tends to the identity: lengths and angles are kept. If W is tall, WᵀW does: W
+    drops d_client − d_host directions and keeps the others as they are. (WWᵀ)W = W(WᵀW); the smaller is computed.
     """
     if mapping.shape[0] <= mapping.shape[1]:
         return (1 + beta) * mapping - beta * (mapping @ mapping.T) @ mapping

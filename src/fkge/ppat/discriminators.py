@@ -1,4 +1,4 @@
-"""Small judges of vectors: MUSE's discriminator, several at once."""
+"""MUSE's discriminator of vectors, several at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 
 class Discriminators:
-    """`count` independent networks d → hidden → hidden → 1 with leaky ReLU, trained by SGD with momentum.
+    """`count` independent networks dim → hidden → hidden → 1 with leaky ReLU, trained by SGD with momentum.
 
     They are computed together: four small networks cost little more than one. MUSE's dropout is left out, so that a
-    game under given seeds repeats exactly.
+    game with given seeds repeats exactly.
 
     Attributes:
         parameters: (count, p); a row holds all weights and biases of one network, first layer first.
@@ -28,7 +28,7 @@ class Discriminators:
         self._velocity = torch.zeros_like(self.parameters, requires_grad=False)
 
     def logits(self, vectors: Tensor) -> Tensor:
-        """(count, n, d) to (count, n): positive where a network takes a vector for a real one."""
+        """Map vectors (count, n, d) to logits (count, n), positive where a network takes a vector for a real one."""
         w1, b1, w2, b2, w3, b3 = self._layers()
         h = F.leaky_relu(torch.baddbmm(b1, vectors, w1), 0.2)
         h = F.leaky_relu(torch.baddbmm(b2, h, w2), 0.2)
@@ -40,10 +40,10 @@ class Discriminators:
 
     @torch.no_grad()
     def descend(self, gradient: Tensor, lr: float, momentum: float) -> None:
-        """One step down `gradient`, (count, p).
+        """Take one step of SGD with momentum along `gradient`, (count, p).
 
-        A network whose step would overflow stays where it is. So none ever breaks, and no peer has to be told that
-        one did: for a teacher, that would be news about raw Y.
+        A network whose step would overflow keeps its parameters. So none ever breaks, and no peer has to learn that one
+        did: for a teacher, that would reveal something about raw Y.
         """
         velocity = momentum * self._velocity + gradient
         parameters = self.parameters - lr * velocity

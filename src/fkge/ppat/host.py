@@ -1,8 +1,8 @@
-"""The host: teachers that see its rows, a noisy vote, and a student that sees only the vote.
+"""The host of a translation game: teachers that see its rows, a noisy vote, and a student that sees only the vote.
 
-Whatever goes back to the client is made by `Student`, which has no access to Y at all, from the client's own samples
-and the noisy labels. That, and only that, is what ε is about. A refusal, a pause or an early end would be an answer
-too: so every check of a message looks at the message alone, and the number of steps is fixed beforehand.
+Everything that goes back to the client is made by `Student`, which has no access to Y, from the client's own samples
+and the noisy labels. ε covers that, and only that. A refusal, a pause or an early end would be an answer too, so every
+check of a message looks at the message alone, and the number of steps is fixed beforehand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from fkge.embed.dp_noise import Noise
 from fkge.errors import PeerError, SettingsError
-from fkge.ppat.csls import csls_criterion
 from fkge.ppat.discriminators import Discriminators
 from fkge.ppat.messages import (
     Candidate,
@@ -36,12 +35,12 @@ from fkge.privacy.moments import PaperMoments
 
 @dataclass(frozen=True)
 class Spent:
-    """What the host has given away, at the δ of its settings. See `fkge.privacy.moments` for what it covers.
+    """What the host has released, at the δ of its settings. See `fkge.privacy.moments` for what it covers.
 
     Attributes:
         queries: samples voted on.
-        epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to tell.
-        epsilon_of_votes: ε̂ for the votes as they fell. It depends on Y, hence is private itself.
+        epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to publish.
+        epsilon_of_votes: ε̂ for the actual votes. It depends on Y, hence is private itself.
         epsilon_per_batch: what the paper reports: ε̂ as if a whole batch were one query. It guarantees nothing.
     """
 
@@ -53,14 +52,14 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """What the host has got out of the game.
+    """The result of a game at the host.
 
     Attributes:
         vectors: (n, d_host), the client's aligned rows in the host's space, by the best candidate.
         neighbours: (m, d_host), by the same candidate; None if the client sent none.
         step: adversarial steps done when that candidate was made.
-        criteria: by step, the CSLS criterion of every candidate. Made with raw Y: for the host's eyes.
-        spent: the price.
+        criteria: by step, the CSLS criterion of every candidate. Made with raw Y: for the host only.
+        spent: the price of the votes.
         bytes_in, bytes_out: tensor data in the messages, repetitions not counted.
     """
 
@@ -74,12 +73,13 @@ class Translation:
 
 
 def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator | Noise) -> Tensor:
-    """PATE_λ of Eq. 5: the class with more votes after noise, as 0 or 1, (n,) int64.
+    """Return PATE_λ of Eq. 5: the class with more votes after noise, as 0 or 1, (n,) int64.
 
     Args:
-        votes: (n,) int64, how many of the `teachers` take each sample for a real one.
+        votes: (n,) int64, how many teachers take each sample for a real one.
+        teachers: how many there are.
         lam: both counts of every sample get independent Laplace noise of scale 1/λ; none for 0. A tie is a 0.
-        generator: of the noise. Whoever knows its seed can subtract the noise; a `Noise` has a key too long to try.
+        generator: source of the noise. Who knows its seed can subtract the noise; a `Noise` has a key too long to try.
     """
     counts = torch.stack([teachers - votes, votes], dim=1).double()
     if lam > 0:
@@ -88,7 +88,7 @@ def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Gene
 
 
 def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator | Noise) -> Tensor:
-    """Laplace noise, float64: the difference of two exponential draws, or the determinant of 2 × 2 Gaussian ones."""
+    """Draw Laplace noise, float64: the difference of two exponentials, or the determinant of 2 × 2 Gaussians."""
     if isinstance(generator, Noise):
         z = generator.normal(4, math.prod(shape)).double().view(4, *shape)
         return scale * (z[0] * z[1] - z[2] * z[3])
@@ -97,7 +97,12 @@ def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator | N
 
 
 class Teachers:
-    """The discriminators that know Y: each of them its own part, and nobody else's.
+    """The discriminators that see Y, each its own part.
+
+    Args:
+        rows: Y, (n, d).
+        settings: of the game.
+        generator: source of the partition, the initial weights and the batches.
 
     Attributes:
         parts: (n_i, d) rows of Y by teacher; every row in exactly one.
@@ -112,12 +117,12 @@ class Teachers:
         self.networks = Discriminators(settings.teachers, rows.shape[1], settings.hidden, generator, rows.dtype)
 
     def vote(self, samples: Tensor) -> Tensor:
-        """Vote on the samples, (n, d), as things stand, then learn from them by Eq. 4.
+        """Vote on the samples, (n, d), then learn from them by Eq. 4.
 
         Returns:
-            (n,) int64: how many teachers take each sample for a real one, T_i(x) > 1/2. Raw: not to leave the host.
+            (n,) int64: how many teachers take each sample for a real one, T_i(x) > 1/2. Raw: must not leave the host.
         """
-        # As many real rows as samples, drawn with replacement, so that small parts weigh as much as large ones.
+        # As many real rows as samples, drawn with replacement, so that small parts count as much as large ones.
         real = torch.stack([part[self._draw(len(part), len(samples))] for part in self.parts])
         fake = samples.expand(len(self.parts), *samples.shape)
         logits = self.networks.logits(torch.cat([fake, real], dim=1))
@@ -136,14 +141,14 @@ class Teachers:
 
 
 class Student:
-    """The discriminator that the client learns from. It never meets Y: there is no way in for it."""
+    """The discriminator that the client learns from. Y is never passed to it."""
 
     def __init__(self, dim: int, settings: PpatSettings, generator: torch.Generator, dtype: torch.dtype) -> None:
         self._settings = settings
         self.network = Discriminators(1, dim, settings.hidden, generator, dtype)
 
     def judge(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """dL_G/dG(X), Eq. 3, for these samples; and learn their noisy labels, Eq. 7.
+        """Return dL_G/dG(X), Eq. 3, for these samples, and learn their noisy labels, Eq. 7.
 
         Both are taken at the same parameters, as in Algorithm 2. Eq. 7 prints the log-likelihood: its negative is
         minimised.
@@ -153,7 +158,7 @@ class Student:
             labels: (n,) of 0 and 1.
 
         Returns:
-            (n, d).
+            (n, d); numbers that are not finite become 0.
         """
         samples = samples.detach().requires_grad_()
         logits = self.network.logits(samples[None])[0]
@@ -166,17 +171,20 @@ class Student:
 
 
 class PpatHost(Role[FromClient, FromHost]):
-    """The discriminators' side.
+    """The host's role, with the discriminators.
 
     Args:
         rows: Y, (n, d_host), in the order of the client's X.
         settings: the same as the client's.
-        generator: of everything random here, the noise included. Its seed must be unknown to the client, and new for
-            every game.
-        noise: of the votes alone, from a source of its own; from `generator` if None.
+        generator: source of everything random here, the noise included. Its seed must be unknown to the client, and new
+            for every game.
+        noise: source of the noise on the votes; `generator` if None.
 
     Attributes:
-        teachers, student: for whoever wants to look; at home.
+        teachers, student: the discriminators, for inspection at the host.
+
+    Raises:
+        SettingsError: there are fewer rows than teachers.
     """
 
     def __init__(
@@ -218,7 +226,7 @@ class PpatHost(Role[FromClient, FromHost]):
 
     @property
     def translation(self) -> Translation:
-        """The best candidate so far and what it cost."""
+        """The best candidate so far and its price."""
         if self._best is None:
             raise RuntimeError("no candidate has come yet")
         best = self._best
@@ -262,7 +270,7 @@ class PpatHost(Role[FromClient, FromHost]):
         return answer
 
     def _play(self, message: Samples) -> Gradient:
-        """One round of Algorithm 2."""
+        """Do one round of Algorithm 2."""
         s = self.settings
         votes = self.teachers.vote(message.vectors)
         for ones, count in enumerate(votes.bincount().tolist()):
@@ -278,15 +286,39 @@ class PpatHost(Role[FromClient, FromHost]):
         """Keep the candidate if it is the best by CSLS.
 
         The criterion is computed on raw Y, without noise, so ε does not cover it: the client must not learn which
-        candidate won, nor by how much. That is why it sends its whole translation every time and hears `Received`
-        every time, instead of being asked for the best one, and why the game does not stop when the criterion does.
+        candidate won, nor by how much. That is why it sends its whole translation every time and gets `Received` every
+        time, instead of being asked for the best one, and why the game does not stop when the criterion stagnates.
         """
         n, some = len(self._rows), min(len(self._rows), self.settings.csls_rows)
         chosen = torch.arange(some) * n // some
         value = csls_criterion(message.vectors[chosen], self._rows[chosen], self.settings.csls_k)
-        if math.isnan(value):  # Y itself may be broken; the client must not hear of it
+        if math.isnan(value):  # Y itself may not be finite; the client must not learn that
             value = -math.inf
         if self._best is None or value > self._criteria[self._best.step]:
             self._best = message
         self._criteria[message.step] = value
         self._owed = False
+
+
+def csls_criterion(x: Tensor, y: Tensor, k: int = 10, chunk: int = 1024) -> float:
+    """Return the mean, over the rows of `x`, of the CSLS similarity to the nearest row of `y`.
+
+    Cross-domain similarity local scaling says how well two clouds of vectors lie on each other, without pairs:
+    CSLS(x, y) = 2 cos(x, y) − r(x) − r(y), where r is the mean cosine to the k nearest rows of the other cloud: a row
+    that is near to everything ("hub") is near to nothing in particular.
+
+    Args:
+        x: (n, d).
+        y: (m, d).
+        k: neighbours; all of them if there are fewer.
+        chunk: rows of the similarity matrix held at a time.
+    """
+    x, y = F.normalize(x, dim=1), F.normalize(y, dim=1)
+
+    def density(a: Tensor, b: Tensor) -> Tensor:
+        near = min(k, len(b))
+        return torch.cat([(part @ b.T).topk(near, dim=1).values.mean(dim=1) for part in a.split(chunk)])
+
+    around_y = density(y, x)
+    best = torch.cat([(2 * (part @ y.T) - around_y).amax(dim=1) for part in x.split(chunk)])
+    return float((best - density(x, y)).mean())

@@ -1,4 +1,4 @@
-"""What the two sides say to each other, and how either of them listens.
+"""The messages of a translation game, and what both roles do with one.
 
     client                              host
     Samples(k)    (batch, d_host)   →
@@ -23,23 +23,23 @@ from torch import Tensor
 from fkge.errors import PeerError
 
 LIMIT = 1e6
-"""No coordinate of a message may be larger. Embeddings and their gradients are far smaller; what is larger is a fault
-or an attempt to make the other side's arithmetic overflow."""
+"""The largest coordinate a message may have. Embeddings and their gradients are far smaller; a larger one is a fault or
+an attempt to make the other side's arithmetic overflow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One message; `step` adversarial steps were done before it."""
+    """A message; `step` adversarial steps were done before it."""
 
     step: int
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensors in it."""
+        """Size of its tensors."""
         return sum(t.nbytes for t in (getattr(self, f.name) for f in fields(self)) if isinstance(t, Tensor))
 
     def same_as(self, other: Message | None) -> bool:
-        """Whether both say the same, to the bit."""
+        """Return whether both are equal, to the bit."""
         if other is None or type(self) is not type(other):
             return False
         return all(_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
@@ -75,28 +75,28 @@ class Gradient(Message):
 
 @dataclass(frozen=True, eq=False)
 class Received(Message):
-    """Host to client: the candidate of this step has come. It says nothing else, on purpose."""
+    """Host to client: the candidate of this step has arrived. It carries nothing else, on purpose."""
 
 
 FromClient: TypeAlias = Samples | Candidate
 FromHost: TypeAlias = Gradient | Received
 
-Heard = TypeVar("Heard", bound=Message)
-Said = TypeVar("Said", bound=Message | None)
+In = TypeVar("In", bound=Message)
+Out = TypeVar("Out", bound=Message | None)
 
 
-class Role(ABC, Generic[Heard, Said]):
+class Role(ABC, Generic[In, Out]):
     """One side of the game: messages in, messages out.
 
     A message that is refused raises `PeerError` and changes nothing. A repeated message gets the answer it got the
-    first time: after a lost reply the sender may simply send again, and no noise is drawn twice.
+    first time: after a lost reply the sender may send again, and no noise is drawn twice.
     """
 
-    _last: Heard | None = None
-    _answer: Said
+    _last: In | None = None
+    _answer: Out
 
-    def step(self, message: Heard) -> Said:
-        """Take one message and return the answer to it."""
+    def step(self, message: In) -> Out:
+        """Process one message and return the answer to it. Raises `PeerError` for one that is malformed or not due."""
         self._check_form(message)
         if message.same_as(self._last):
             return self._answer
@@ -106,30 +106,32 @@ class Role(ABC, Generic[Heard, Said]):
         return self._answer
 
     @abstractmethod
-    def _check_form(self, message: Heard) -> None:
-        """Raise `PeerError` unless the message is one that could come at some time."""
+    def _check_form(self, message: In) -> None:
+        """Raise `PeerError` unless the message is well-formed."""
 
     @abstractmethod
-    def _check_turn(self, message: Heard) -> None:
+    def _check_turn(self, message: In) -> None:
         """Raise `PeerError` unless this message is due now."""
 
     @abstractmethod
-    def _act(self, message: Heard) -> Said:
-        """Do what the message asks."""
+    def _act(self, message: In) -> Out:
+        """Return the answer to a message that is due."""
 
 
 def check_step(message: Message) -> None:
-    """Raise `PeerError` unless the message is numbered by a whole number."""
+    """Raise `PeerError` unless the message's step is a whole number."""
     if type(message.step) is not int or message.step < 0:
         raise PeerError(f"{_name(message)}: step is {message.step!r}; expected a whole number from 0 up")
 
 
 def check_vectors(message: Message, vectors: object, shape: tuple[int | None, int], dtype: torch.dtype) -> None:
-    """Raise `PeerError` unless `vectors` is a dense CPU tensor of this shape and type with ordinary numbers in it.
+    """Raise `PeerError` unless `vectors` is a dense CPU tensor of this shape and type with numbers within ±`LIMIT`.
 
     Args:
         message: for its name in the error.
+        vectors: a field of it.
         shape: (rows, width); rows None for any number of them.
+        dtype: the type both sides use.
     """
     where = f"{_name(message)} of step {message.step}"
     rows, width = shape
@@ -152,6 +154,6 @@ def _name(message: object) -> str:
 
 
 def unexpected(message: object, due: str) -> PeerError:
-    """The error for a message out of order."""
+    """Return the error for a message out of order, where `due` was expected."""
     got = f"{_name(message)} of step {message.step}" if isinstance(message, Message) else _name(message)
     return PeerError(f"got {got} where {due} was due; messages must come in order, each once or repeated unchanged")

@@ -1,4 +1,4 @@
-"""The rules of one game. Both sides must play by the same."""
+"""The settings of a translation game, which both sides must share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fkge.settings import Settings
 
 
 class PpatSettings(Settings):
-    """How two peers play the adversarial translation game; the defaults are the paper's where it states them."""
+    """Settings of the adversarial translation game; the defaults are the paper's where it states them."""
 
     batch: int = Field(32, ge=1, description="samples per adversarial step; fewer if fewer rows are aligned")
     steps: int = Field(600, ge=0, description="adversarial steps; fixed beforehand, so that stopping tells nothing")
@@ -38,15 +38,15 @@ class PpatSettings(Settings):
         return self
 
     def batch_of(self, rows: int) -> int:
-        """Samples per step when `rows` rows are aligned."""
+        """Return the samples per step when `rows` rows are aligned."""
         return min(self.batch, rows)
 
     def queries(self, rows: int) -> int:
-        """Votes the host will have given by the end, one per sample: with `PaperMoments`, the price beforehand."""
+        """Return the number of votes of a whole game, one per sample; `PaperMoments` prices them beforehand."""
         return self.steps * self.batch_of(rows)
 
     def candidate_due(self, step: int) -> bool:
-        """Whether the client owes a candidate once `step` adversarial steps are done."""
+        """Return whether a candidate is due once `step` adversarial steps are done."""
         if step == self.steps:
             return True
         # The i-th of c candidates falls on step floor(i·steps/c): is there such an i ≥ 1 for this step?

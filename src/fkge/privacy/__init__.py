@@ -1,15 +1,15 @@
-"""What may leave and its price: release events, accountants, secret noise, and a durable ledger. No network here.
+"""Differential-privacy accounting: release events, accountants, and a durable ledger. No network here.
 
-What was released is a frozen value (`Release`), apart from how it is priced (`price`). An owner pays for a release at
-its `Ledger` before making it; the ledger refuses whatever exceeds the owner's budget, and survives crashes. What leaves
-without a guarantee is called `Unprotected` and is counted where everybody sees it.
+What was released is a frozen value (`Release`), apart from how it is priced (`price`). An owner pays for a release in
+its `Ledger` before making it; the ledger refuses what exceeds the owner's budget, and survives crashes. What leaves
+without a guarantee is `Unprotected` and is counted in the same ledger.
 """
 
 from fkge.privacy.accountants import fits as fits
 from fkge.privacy.accountants import noise_for as noise_for
 from fkge.privacy.accountants import paper_price as paper_price
 from fkge.privacy.accountants import price as price
-from fkge.privacy.beside import Head as Head
+from fkge.privacy.chain import Head as Head
 from fkge.privacy.chain import Tally as Tally
 from fkge.privacy.events import ADD_OR_REMOVE as ADD_OR_REMOVE
 from fkge.privacy.events import GAUSSIAN as GAUSSIAN
@@ -22,6 +22,4 @@ from fkge.privacy.ledger import Entry as Entry
 from fkge.privacy.ledger import Ledger as Ledger
 from fkge.privacy.ledger import Spent as Spent
 from fkge.privacy.moments import PaperMoments as PaperMoments
-from fkge.privacy.noise import secret_generator as secret_generator
-from fkge.privacy.noise import seeded_for_tests as seeded_for_tests
 from fkge.privacy.statement import describe as describe

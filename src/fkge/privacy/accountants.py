@@ -1,12 +1,12 @@
-"""What releases cost together: the smallest ε at a δ that each method can vouch for.
+"""Accountants: the smallest ε at a δ that each method can prove for releases together.
 
     price(releases, delta, "pld")    privacy loss distributions (dp-accounting): the tightest for anything priced here
-    price(releases, delta, "rdp")    Rényi divergences (dp-accounting): quick, and a few per cent to a fifth dearer
+    price(releases, delta, "rdp")    Rényi divergences (dp-accounting): fast, and a few per cent to a fifth larger
     price(releases, delta, "gdp")    the closed form, exact, for Gaussian releases of the full batch and nothing else
     price(releases, delta, "tight")  "gdp" where that is possible, else "pld": what the ledger charges
 
 Every figure is an upper bound on the true ε, of one unit, under one neighbouring relation. Releases about different
-units or relations say different things and are never added up.
+units or relations are never added up.
 
 Sensitivity is stated under the release's own relation (see `Release`), so a mechanism without sampling is a shift by
 that much whatever the relation is. dp-accounting disagrees with itself here (for a replacement, its PLD doubles the
@@ -34,7 +34,12 @@ _Events: TypeAlias = tuple[tuple[Release, int], ...]
 
 
 def price(releases: Iterable[Release], delta: float, method: str = "pld") -> float:
-    """ε of all releases together at `delta`; 0 for none.
+    """Return ε of all releases together at `delta`; 0 for none.
+
+    Args:
+        releases: all about one unit under one relation.
+        delta: δ, between 0 and 1.
+        method: one of `METHODS`.
 
     Raises:
         PrivacyError: the method is unknown or cannot price one of them, or they are of more than one unit or relation.
@@ -49,9 +54,9 @@ def price(releases: Iterable[Release], delta: float, method: str = "pld") -> flo
 
 
 def fits(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
-    """Whether all releases together cost at most `epsilon`, by any accountant that can vouch for it, cheapest first.
+    """Return whether any accountant can prove that all releases together cost at most `epsilon` at `delta`.
 
-    Bounds by RDP take microseconds, PLD a tenth of a second: only the end of a budget needs the latter.
+    The fastest is asked first: RDP takes microseconds, PLD a tenth of a second, and only the end of a budget needs PLD.
     """
     releases = list(releases)
     if all(_is_plain_gaussian(release) for release in releases):
@@ -60,9 +65,12 @@ def fits(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
 
 
 def paper_price(releases: Iterable[Release], delta: float) -> float:
-    """ε̂ of the paper's formula for votes, each query counted, whatever the votes were; see `PaperMoments`.
+    """Return ε̂ of the paper's formula for votes, each query counted, whatever the votes were (`PaperMoments`).
 
-    A reading of the same events, to stand beside `price`: it is several times dearer than what is known today.
+    For comparison with `price`: it is several times larger than what is known today.
+
+    Raises:
+        PrivacyError: a release is not a vote that moves both counts by 1, or λ differs between them.
     """
     _check_delta(delta)
     events = _coalesce(releases)
@@ -70,9 +78,7 @@ def paper_price(releases: Iterable[Release], delta: float) -> float:
         if event.mechanism != LAPLACE_VOTES or event.sensitivity != 2:
             raise PrivacyError(f"the paper's formula prices votes that move both counts by 1, not {event}")
     if len({event.noise for event, _ in events}) > 1:
-        raise PrivacyError(
-            "the paper's formula has one λ; these votes were given with several: price them by pld or rdp"
-        )
+        raise PrivacyError("the paper's formula has one λ; these votes have several: price them by pld or rdp")
     if not events:
         return 0.0
     moments = PaperMoments(1 / events[0][0].noise, delta)
@@ -81,13 +87,19 @@ def paper_price(releases: Iterable[Release], delta: float) -> float:
 
 
 def noise_for(epsilon: float, delta: float, steps: int, sampling: float | None = None) -> float:
-    """The smallest noise multiplier (noise over sensitivity) with which `steps` Gaussian steps cost at most `epsilon`.
+    """Return the smallest noise multiplier (noise over sensitivity) with which Gaussian steps cost at most `epsilon`.
 
-    Exact for the full batch, by the closed form, without dp-accounting. For Poisson samples, adding or removing one
-    unit, by PLD to one part in a thousand, from above.
+    Exact for the full batch, by the closed form. For Poisson samples, adding or removing one unit, by PLD to one part
+    in a thousand, from above.
 
     Args:
+        epsilon: ε, positive and finite.
+        delta: δ, between 0 and 1.
+        steps: number of steps, at least 1.
         sampling: rate of Poisson sampling; None for the full batch.
+
+    Raises:
+        PrivacyError: an argument is out of its range.
     """
     if not (0 < epsilon < math.inf) or type(steps) is not int or steps < 1:
         raise PrivacyError(f"noise needs a finite ε > 0 and at least one step; got ε = {epsilon!r}, steps = {steps!r}")
@@ -105,20 +117,20 @@ def noise_for(epsilon: float, delta: float, steps: int, sampling: float | None =
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The exact δ at `epsilon` of a Gaussian whose mean moves by `mu` standard deviations (Balle and Wang 2018)."""
+    """Return the exact δ at `epsilon` of a Gaussian whose mean moves by `mu` deviations (Balle and Wang 2018)."""
     near, far = _log_cdf(mu / 2 - epsilon / mu), epsilon + _log_cdf(-mu / 2 - epsilon / mu)
     return math.exp(near) * max(0.0, -math.expm1(far - near))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The exact ε at `delta` of the same; `gaussian_delta` turned around by bisection, rounded up."""
+    """Return the exact ε at `delta` of the same: the inverse of `gaussian_delta` by bisection, rounded up."""
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     return _smallest(lambda epsilon: gaussian_delta(mu, epsilon) <= delta, 1e-13)
 
 
 def _log_cdf(x: float) -> float:
-    """The logarithm of the standard normal distribution function, also where the function itself is 0 in floats."""
+    """Return log Φ(x) of the standard normal distribution, also where Φ(x) itself is 0 in floats."""
     if x > -25:
         return math.log(math.erfc(-x / math.sqrt(2)) / 2)
     y = 1 / x**2
@@ -127,7 +139,7 @@ def _log_cdf(x: float) -> float:
 
 
 def _smallest(holds: Callable[[float], bool], relative: float, start: float = 1.0, stride: float = 2.0) -> float:
-    """The smallest x > 0 that `holds`, from above, for a condition that holds from some x on."""
+    """Return the smallest x > 0 that `holds`, from above, for a condition that holds from some x on."""
     high = start
     while not holds(high):
         high *= stride
@@ -153,14 +165,14 @@ def _is_plain_gaussian(event: Release) -> bool:
 
 
 def _coalesce(releases: Iterable[Release]) -> _Events:
-    """Equal events counted together: thousands of entries become a few, and prices do not depend on their order."""
+    """Count equal events together: thousands of entries become a few, and prices do not depend on their order."""
     counts: Counter[Release] = Counter()
     for release in releases:
         counts[release.times(1)] += release.count
     kinds = sorted({event.of for event in counts})
     if len(kinds) > 1:
         named = "; ".join(f"{unit} ({relation})" for unit, relation in kinds)
-        raise PrivacyError(f"releases about different things have no common price: {named}. Price each apart")
+        raise PrivacyError(f"releases of different units or relations have no common price: {named}. Price each apart")
     return tuple(sorted(counts.items(), key=lambda item: item[0].canonical()))
 
 
@@ -189,7 +201,7 @@ def _by_rdp(events: _Events, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def _curve(event: Release) -> Any:
-    """Rényi divergences of one event at dp-accounting's orders."""
+    """Return the Rényi divergences of one event at dp-accounting's orders."""
     import dp_accounting
     from dp_accounting import rdp
 
@@ -216,16 +228,18 @@ def _curve(event: Release) -> Any:
 def _by_pld(events: _Events, delta: float) -> float:
     """Compose the distributions of privacy loss, on a grid that is coarser where ε is large.
 
-    The grids are nested and rounding is upwards, so a coarser one never makes more releases look cheaper than fewer.
+    The grids are nested and rounding is upwards, so with a coarser one more releases never cost less than fewer.
     """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
     rough = _by_rdp(events, delta)
     if rough > 1e4:
-        return rough  # nobody will miss the last per cents of nothing
+        return rough  # such an ε protects nothing, so the last per cents do not matter
     interval = 1e-4 if rough < 30 else 1e-3 if rough < 1000 else 1e-2
     plain = tuple(item for item in events if _is_plain_gaussian(item[0]))
     parts = [_loss_of(event, interval).self_compose(count) for event, count in events if not _is_plain_gaussian(event)]
     if plain:
-        parts.append(_gaussian_loss(1 / _mu(plain), interval))
+        parts.append(pld.from_gaussian_mechanism(1 / _mu(plain), value_discretization_interval=interval))
     total = parts[0]
     for part in parts[1:]:
         total = total.compose(part)
@@ -234,7 +248,7 @@ def _by_pld(events: _Events, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def _loss_of(event: Release, interval: float) -> Any:
-    """The distribution of one event's privacy loss."""
+    """Return the distribution of one event's privacy loss."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -248,9 +262,3 @@ def _loss_of(event: Release, interval: float) -> Any:
         sampling_prob=event.sampling,
         neighboring_relation=NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE,
     )
-
-
-def _gaussian_loss(multiplier: float, interval: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    return pld.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)

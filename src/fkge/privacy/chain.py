@@ -1,37 +1,42 @@
-"""A durable record that only grows, and that shows when somebody made it shrink or changed it.
+"""The rows and tallies of a privacy ledger: an SQLite database that only grows, and shows when it was changed.
 
-Three files. LEDGER is an SQLite database (write-ahead log, synced at every commit): numbered rows, each with a keyed
-hash over its content and the hash before it, and tallies, which are counted up instead of growing by a row per message.
-LEDGER.key is the key of those hashes; only the owner may read it. LEDGER.anchor holds how far the record had come; it
-is replaced after every commit, and may be kept elsewhere, best on another disk. What is called the head is all of that
-in one line: rows, notes, the last row's hash, and a seal over everything, tallies and the seal before included.
+Three files. LEDGER is the database (write-ahead log, synced at every commit): numbered rows, each with a keyed hash
+over its content and the hash before it, and tallies, which are counted up instead of growing by a row per message.
+LEDGER.key is the key of those hashes. LEDGER.anchor holds the head as of the last commit: the numbers of rows and
+notes, the last row's hash, and a seal over everything, tallies and the seal before included. It may be kept elsewhere,
+best on another disk. What is checked by these is in `fkge.privacy.tamper_evident`.
 
-What is found out, on opening and by `verify`: a row or tally that was changed, moved, put in or taken away; a database
-older than its anchor; an anchor that is lost; the key of another ledger. A database one step ahead of its anchor is
-what a crash between commit and anchor leaves: the anchor is brought up to date.
+Detected, on opening and by `verify`: a row or tally that was altered, moved, inserted or removed; a database older than
+its anchor; an anchor that is lost; the key of another ledger. A database one step ahead of its anchor is what a crash
+between commit and anchor leaves: the anchor is brought up to date.
 
-What cannot be found out from within: that LEDGER and LEDGER.anchor were both put back to an older state together. Only
-a head kept elsewhere shows that: checkpoints carry one, and `at_least` asks for it. Whoever rolls back the ledger, its
-anchor and the checkpoints all together is not caught; nor is whoever has the key and rewrites all of it. A process that
-has the record open trusts what it has read of it already, until `verify`.
+Not detected from within: that LEDGER and LEDGER.anchor were both put back to an older state together. Only a head kept
+elsewhere shows that: checkpoints carry one, and `at_least` asks for it. Who rolls back the ledger, its anchor and the
+checkpoints all together is not detected; nor is who has the key and rewrites all of it. A process that has the database
+open trusts what it has read of it already, until `verify`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeAlias
 
-from fkge.privacy.beside import GENESIS, PATIENCE, Companions, Head, has_content
-from fkge.privacy.events import canonical
+from fkge.errors import LedgerError
+from fkge.files import FileLock
+from fkge.privacy.tamper_evident import GENESIS, Companions, canonical, digest, from_fields
+
+_LOCK_SECONDS = 60.0
+"""How long to wait for another process's transaction, which takes milliseconds."""
+
+_RESTORE = "Put the newest ledger back, with all its files, from a backup"
 
 _SCHEMA = (
     "CREATE TABLE rows (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)",
@@ -40,33 +45,73 @@ _SCHEMA = (
 )
 
 
+Body: TypeAlias = Mapping[str, Any]
+"""What a row says: plain JSON values."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger has come.
+
+    Attributes:
+        rows: number of rows.
+        notes: number of notes in the tallies.
+        chain: the last row's hash, by which any later state of the same ledger is known.
+        seal: a keyed hash over all of it.
+    """
+
+    rows: int = 0
+    notes: int = 0
+    chain: str = GENESIS
+    seal: str = GENESIS
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.notes) < 0 or {len(self.chain), len(self.seal)} != {64}:
+            raise ValueError("not the head of a ledger")
+
+    @property
+    def step(self) -> int:
+        """Commits so far."""
+        return self.rows + self.notes
+
+    def to_json(self) -> dict[str, int | str]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the head that `to_json` wrote. Raises ValueError for anything else."""
+        return from_fields(cls, value)
+
+
 @dataclass(frozen=True)
 class Row:
-    """One row: its number from 1 up, its kind, and what it says."""
+    """One row of a ledger, numbered from 1."""
 
     number: int
     kind: str
-    body: dict[str, Any]
-    hash: str
+    body: Body
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How often, and how much of, one thing went to one peer."""
+    """How often, and how many bytes of, one thing went to one peer."""
 
     notes: int = 0
     nbytes: int = 0
 
 
 class Chain:
-    """The record, open. All reading and writing happens in a `turn`, one process and one thread at a time.
+    """The open database. All reading and writing happens in a transaction, one process and one thread at a time.
 
     Args:
-        path: of the database.
-        anchor: where the anchor is; by default where it was made to be, beside the database.
-        create: what the first row is to say if there is no record yet; None: there must be one.
-        at_least: a head that the record must have come by.
-        accept_lost_anchor: go on from the record as it is if its anchor is gone. Its rows then say so.
+        path: the database.
+        anchor: where the anchor is; by default where it was created, beside the database.
+        create: the first row's content if there is no database yet; None: there must be one.
+        at_least: a head that the database must have come by.
+        accept_lost_anchor: continue from the database as it is if its anchor is gone. A row then says so.
+
+    Raises:
+        LedgerError: it is missing, altered, rolled back, or of another key.
     """
 
     def __init__(
@@ -74,23 +119,31 @@ class Chain:
         path: Path,
         *,
         anchor: Path | None = None,
-        create: dict[str, Any] | None = None,
+        create: Body | None = None,
         at_least: Head | None = None,
         accept_lost_anchor: bool = False,
     ) -> None:
         self.path = path
         self._mutex = threading.Lock()
-        self._rows: list[Row] = []  # grows in place
+        self.unread: deque[Row] = deque()
+        """Committed rows, by this process or others, that the owner of the chain has not taken out yet."""
+        self._queued = 0  # the last row that was put there
+        self._appended: Row | None = None  # in this transaction
         self._tallies: dict[tuple[str, str], Tally] = {}  # replaced, never changed
         self._head = Head()
-        self._remember()
         existed = has_content(path)
-        self._files = Companions(path, anchor or (_anchor_of(path) if existed else None))
-        lost = self._files.prepare(existed, create is not None, accept_lost_anchor)
+        self._files = Companions(
+            path,
+            key=path.with_name(path.name + ".key"),
+            anchor=anchor or (_anchor_of(path) if existed else None) or path.with_name(path.name + ".anchor"),
+            form=Head,
+            advice=_RESTORE,
+        )
+        lost = self._prepare(existed, create is not None, accept_lost_anchor)
         self._key = self._files.read_key()
-        self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            with self._files.locked(), self._trouble_named():  # SQLite lets only one change the mode, and no other wait
+            with self._locked(), self._errors_named():  # SQLite lets only one change the mode, and no other wait
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
             if create is not None and not lost and self._files.read_anchor().step == 0:
@@ -102,32 +155,62 @@ class Chain:
             self._db.close()
             raise
 
+    def _prepare(self, existed: bool, create: bool, accept_lost_anchor: bool) -> bool:
+        """Create anchor and key of a new ledger, in this order, then the database can follow.
+
+        So none can be missing while a later one exists; one that is missing all the same was removed.
+
+        Returns:
+            Whether a lost anchor was accepted.
+        """
+        files = self._files
+        had_key, lost = files.key.exists(), not files.anchor.exists()
+        if existed and not had_key:
+            files.read_key()  # raises
+        if lost and (existed or had_key):
+            if not (existed and accept_lost_anchor):
+                raise files.error(
+                    f"its anchor {files.anchor} is lost",
+                    "Put it back. If you are sure that this ledger is the newest, open it once with accept_lost_anchor",
+                )
+            return True
+        if existed:
+            return False
+        if not lost and (seen := files.read_anchor().step) and not has_content(self.path):
+            raise files.error(
+                f"the database is gone, but its anchor has seen {seen} steps",
+                "Restore it from a backup; a new one would forget what was spent",
+            )
+        if not create:
+            raise LedgerError(f"{self.path}: no such ledger. It is made when an owner first shares something")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not files.anchor.parent.is_dir():
+            raise files.error(f"the folder of its anchor {files.anchor} does not exist", "Is its disk mounted?")
+        files.create_anchor(Head())
+        files.create_key()
+        return False
+
     def close(self) -> None:
         self._db.close()
 
     @property
-    def rows(self) -> Sequence[Row]:
-        """All rows, as of the last turn."""
-        return self._rows
-
-    @property
     def tallies(self) -> Mapping[tuple[str, str], Tally]:
-        """By (what, peer), as of the last turn."""
+        """By (what, peer), as of the last transaction."""
         return self._tallies
 
     @property
     def head(self) -> Head:
-        """As of the last turn."""
+        """As of the last transaction."""
         return self._head
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Have the record to oneself and up to date; what is appended is durable, and anchored, when this ends.
+    def transaction(self) -> Iterator[None]:
+        """Hold the database, up to date; what is appended is durable, and anchored, when the block ends.
 
-        At most one row or note in a turn: the anchor may lag one step behind, and no more, after a crash. If anything
-        is raised before the commit, nothing was written.
+        At most one row or note in a transaction: after a crash the anchor may lag one step behind, and no more. If
+        anything is raised before the commit, nothing was written.
         """
-        with self._alone():
+        with self._exclusive():
             self._catch_up()
             self._check_anchor()
             before = self._head
@@ -135,24 +218,19 @@ class Chain:
             if self._head == before:
                 return
             assert self._head.step == before.step + 1
-            self.at("written")
-            self._db.execute("COMMIT")
-            self._remember()
-            self.at("committed")
-            self._files.write_anchor(self._head)
-            self.at("anchored")
+            self.crash_point("written")
+            self._commit()
 
-    def append(self, kind: str, body: dict[str, Any]) -> None:
-        """Add a row; within a turn."""
-        number = len(self._rows) + 1
-        text = canonical(body).decode()
-        row = Row(number, kind, body, self._hash("row", self._head.chain, number, kind, text))
-        self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", (number, kind, text, row.hash))
-        self._rows.append(row)
-        self._move_to(replace(self._head, rows=number, chain=row.hash))
+    def append(self, kind: str, body: Body) -> None:
+        """Add a row, within a transaction."""
+        number, text = self._head.rows + 1, canonical(body).decode()
+        chain = self._hash("row", self._head.chain, number, kind, text)
+        self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", (number, kind, text, chain))
+        self._appended = Row(number, kind, body)
+        self._move_to(replace(self._head, rows=number, chain=chain))
 
     def note(self, what: str, peer: str, nbytes: int, times: int = 1) -> None:
-        """Count up a tally; within a turn."""
+        """Count up the tally of `what` for `peer`, within a transaction."""
         before = self._tallies.get((what, peer), Tally())
         after = Tally(before.notes + times, before.nbytes + nbytes)
         self._tallies = {**self._tallies, (what, peer): after}
@@ -160,123 +238,111 @@ class Chain:
         self._move_to(replace(self._head, notes=self._head.notes + 1))
 
     def verify(self, at_least: Head | None = None) -> None:
-        """Read everything again and check it, also that it goes on from what was known before.
+        """Read everything again and check it, also that it continues what was known before.
 
         Raises:
-            LedgerError: what was found, in one sentence.
+            LedgerError: what was found.
         """
         known = self._head
-        with self._alone():
+        with self._exclusive():
             if self._db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-                raise self._files.error(
-                    "the database is damaged", "Restore it, and all that goes with it, from a backup"
-                )
-            self._rows, self._tallies, self._head = [], {}, Head()
+                raise self._files.error("the database is damaged")
+            self._tallies, self._head = {}, Head()
             self._catch_up()
             self._check_anchor()
             for head, whose in ((known, "this process"), (at_least or Head(), "a checkpoint")):
                 self._check_at_least(head, whose)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """A transaction that nobody else can be in. What it read is kept, what it did not commit is undone."""
-        with self._mutex, self._files.locked(), self._trouble_named():
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the only transaction; if it fails, what is known of the database is what it was at the last commit."""
+        with self._mutex, self._locked(), self._errors_named():
             self._db.execute("BEGIN IMMEDIATE")
-            self._remember()
+            self._known, self._appended = (self._tallies, self._head), None
             try:
                 yield
             except BaseException:
-                self._rows, count, self._tallies, self._head = self._known
-                del self._rows[count:]
+                self._tallies, self._head = self._known
                 raise
             finally:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
+    def _locked(self) -> FileLock:
+        """Exclude other processes from the anchor too, which SQLite's own transaction does not cover."""
+        busy = self._files.error("another process has held it for a minute", "Is one hanging?")
+        return FileLock(self._files.key, timeout=_LOCK_SECONDS, error=busy, create=False)
+
     # -- reading and checking
 
-    def _remember(self) -> None:
-        """What to go back to if the rest of a turn fails."""
-        self._known = self._rows, len(self._rows), self._tallies, self._head
-
     def _catch_up(self) -> None:
-        """Read what others have written since, each row against the hash before it."""
+        """Read what other processes have written since, each row against the hash before it."""
         lines = self._db.execute("SELECT rows, notes, chain, seal, previous FROM head").fetchall()
         if len(lines) != 1:
-            raise self._files.error("its head is missing, or there are several", "It was altered; restore a backup")
+            raise self._files.error("its head is missing, or there are several")
         *values, previous = lines[0]
         try:
             head = Head.from_json(dict(zip(("rows", "notes", "chain", "seal"), values, strict=True)))
         except ValueError:
-            raise self._files.error("its head was altered", "Restore a backup") from None
+            raise self._files.error("its head was altered") from None
         self._previous = previous
         if head == self._head:
             return
         if head.step < self._head.step:
             raise self._files.error(
-                f"rolled back while open: this process has seen {self._head.step} steps, it holds {head.step}",
-                "Put the newer database back",
+                f"rolled back while open: this process has seen {self._head.step} steps, it holds {head.step}"
             )
-        new = self._db.execute(
-            "SELECT number, kind, body, hash FROM rows WHERE number > ? ORDER BY number", (len(self._rows),)
-        ).fetchall()
-        chain = self._head.chain
-        for due, (number, kind, text, digest) in enumerate(new, start=len(self._rows) + 1):
-            if number != due:
-                raise self._files.error(f"entry {due} is missing", "It was taken out; restore a backup")
-            if not _typed((kind, text, digest), str, str, str) or digest != self._hash(
-                "row", chain, number, kind, text
-            ):
-                if number == 1 and self._is_foreign(text):
-                    raise self._files.error(
-                        f"{self._files.key.name} is the key of another ledger", "Put the right one back from a backup"
-                    )
-                raise self._files.error(f"entry {number} was altered, moved or put in", "Restore a backup")
-            self._rows.append(Row(number, kind, json.loads(text), digest))
-            chain = digest
-        if len(self._rows) != head.rows or chain != head.chain:
-            change = "cut off" if len(self._rows) < head.rows else "put in"
-            raise self._files.error(
-                f"entries at its end were {change}: {len(self._rows)}, due {head.rows}", "Restore a backup"
-            )
+        found = self._db.execute(
+            "SELECT number, kind, body, hash FROM rows WHERE number > ? ORDER BY number", (self._head.rows,)
+        )
+        new, count, chain = [], self._head.rows, self._head.chain
+        for number, kind, text, stored in found:
+            if number == 1 and self._is_foreign(text):
+                raise self._files.error(f"{self._files.key.name} is the key of another ledger")
+            typed = _typed((kind, text, stored), str, str, str)
+            intact = typed and stored == self._hash("row", chain, number, kind, text)
+            self._files.check_link(count + 1, number, intact)
+            new.append(Row(number, kind, json.loads(text)))
+            count, chain = number, stored
+        if count != head.rows or chain != head.chain:
+            change = "cut off" if count < head.rows else "inserted"
+            raise self._files.error(f"entries at its end were {change}: {count}, due {head.rows}")
         tallies = self._db.execute("SELECT what, peer, notes, nbytes FROM tallies ORDER BY what, peer").fetchall()
         typed = all(_typed(line, str, str, int, int) for line in tallies)
         self._tallies = {(what, peer): Tally(notes, nbytes) for what, peer, notes, nbytes in tallies}
         if not typed or head.seal != self._seal(head, str(previous)):
-            raise self._files.error("its head, or the tally of what left unprotected, was altered", "Restore a backup")
+            raise self._files.error("its head, or the tally of what left unprotected, was altered")
         self._head = head
+        self._queue(new)
+
+    def _queue(self, rows: Iterable[Row]) -> None:
+        """Hand committed rows on, each once, however often they are read."""
+        new = [row for row in rows if row.number > self._queued]
+        self.unread += new
+        self._queued += len(new)
 
     def _check_anchor(self) -> None:
         anchor, head = self._files.read_anchor(), self._head
         if anchor == head:
             return
-        if head.step == anchor.step + 1 and anchor.seal == self._previous:
-            self._files.write_anchor(self._head)  # a crash came between commit and anchor
-        elif head.step < anchor.step:
-            raise self._files.error(
-                f"rolled back: its anchor {self._files.anchor} has seen {anchor.step} steps, it holds {head.step}",
-                "What was spent since would be forgotten. Put the newer database back",
-            )
-        else:
-            raise self._files.error(
-                f"its anchor {self._files.anchor} belongs to another history (it holds {head.step} steps, the anchor "
-                f"{anchor.step})",
-                "One of both was put back; restore the newer one",
-            )
+        # One step ahead is what a crash between commit and anchor leaves; of more, no seal is kept to compare.
+        at_anchor = self._previous if head.step == anchor.step + 1 else None
+        self._files.check_reached(anchor.step, anchor.seal, head.step, at_anchor)
+        self._files.write_anchor(head)
 
     def _check_at_least(self, head: Head, whose: str) -> None:
         mine = self._head
         if mine.rows < head.rows or mine.notes < head.notes:
             raise self._files.error(
                 f"rolled back: {whose} has seen {head.rows} entries and {head.notes} notes, it holds {mine.rows} and "
-                f"{mine.notes}",
-                "Put the newer ledger back",
+                f"{mine.notes}"
             )
-        if head.rows and self._rows[head.rows - 1].hash != head.chain:
-            raise self._files.error(f"another history than the one that {whose} has seen", "Put the right ledger back")
+        found = self._db.execute("SELECT hash FROM rows WHERE number = ?", (head.rows,)).fetchone()
+        if head.rows and found != (head.chain,):
+            raise self._files.error(f"another history than the one that {whose} has seen")
 
     def _hash(self, *parts: Any) -> str:
-        return hmac.new(self._key, canonical(parts), hashlib.sha256).hexdigest()
+        return digest(canonical(parts), self._key)
 
     def _seal(self, head: Head, previous: str) -> str:
         tallies = sorted((what, peer, tally.notes, tally.nbytes) for (what, peer), tally in self._tallies.items())
@@ -296,47 +362,53 @@ class Chain:
         values = (self._head.rows, self._head.notes, self._head.chain, self._head.seal, previous)
         self._db.execute("UPDATE head SET rows = ?, notes = ?, chain = ?, seal = ?, previous = ?", values)
 
-    def _create(self, first: dict[str, Any]) -> None:
-        """Make the tables and the first row, in one commit; unless another process was faster."""
-        with self._alone():
+    def _create(self, first: Body) -> None:
+        """Create the tables and the first row, in one commit, unless another process was faster."""
+        with self._exclusive():
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 return
             for statement in _SCHEMA:
                 self._db.execute(statement)
             self._db.execute("INSERT INTO head VALUES (0, 0, ?, ?, ?)", (GENESIS, GENESIS, GENESIS))
             self.append("opened", {**first, "key": self._hash("key")})
-            self._db.execute("COMMIT")
-            self._remember()
-            self.at("committed")
-            self._files.write_anchor(self._head)
+            self._commit()
+
+    def _commit(self) -> None:
+        """Make the transaction durable, then bring the anchor up to date."""
+        self._db.execute("COMMIT")
+        self._known = self._tallies, self._head
+        self._queue([self._appended] if self._appended else [])
+        self.crash_point("committed")
+        self._files.write_anchor(self._head)
+        self.crash_point("anchored")
 
     def _accept_lost_anchor(self) -> None:
-        with self._alone():
+        with self._exclusive():
             self._catch_up()
             self._files.write_anchor(self._head)
-        with self.turn():
+        with self.transaction():
             self.append("anchor lost", {"time": time.time()})
 
     @contextmanager
-    def _trouble_named(self) -> Iterator[None]:
+    def _errors_named(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._files.error(f"it cannot be used: {error}", "If it is damaged, restore a backup") from error
 
-    def at(self, point: str) -> None:
-        """Nothing. A name for each place where a crash matters, so that tests can have one there."""
+    def crash_point(self, name: str) -> None:
+        """Do nothing. Tests replace this to crash at a named place."""
 
 
 def _typed(values: Sequence[object], *types: type) -> bool:
-    """Whether they are of these types: SQLite would keep anything anywhere."""
+    """Return whether the values are of these types; SQLite stores any type in any column."""
     return all(type(value) is kind for value, kind in zip(values, types, strict=True))
 
 
 def _anchor_of(path: Path) -> Path | None:
-    """Where the record says its anchor is; not checked yet, but a wrong place has no fitting anchor."""
+    """Return where the database says its anchor is. Not checked yet, but a wrong place has no fitting anchor."""
     with suppress(sqlite3.Error, TypeError, ValueError, KeyError):
-        db = sqlite3.connect(path, timeout=PATIENCE)
+        db = sqlite3.connect(path, timeout=_LOCK_SECONDS)
         try:
             found = db.execute("SELECT body FROM rows WHERE number = 1").fetchone()
         finally:
@@ -344,3 +416,7 @@ def _anchor_of(path: Path) -> Path | None:
         where = json.loads(found[0])["anchor"]
         return None if where is None else Path(where)
     return None
+
+
+def has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0

@@ -1,18 +1,18 @@
-"""What was released, as a frozen value; what it costs is said elsewhere (`fkge.privacy.accountants`).
+"""Release events: what left under a guarantee, as frozen values that `fkge.privacy.accountants` prices.
 
-A release is a mechanism, applied `count` times, about one kind of unit under one neighbouring relation. Whatever has no
-guarantee is no release: it has no price, and a word of its own, `Unprotected`, so that it is seen.
+A release is a mechanism, applied `count` times, about one kind of unit under one neighbouring relation. What has no
+guarantee is no release: it has no price, and a type of its own, `Unprotected`, so that it is seen.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from fkge.errors import PrivacyError, did_you_mean
+from fkge.privacy.tamper_evident import canonical
 
 GAUSSIAN: Final = "gaussian"
 """A vector with Gaussian noise on every coordinate: a step of DP-SGD, of the full batch or of a Poisson sample."""
@@ -25,24 +25,27 @@ MECHANISMS: Final = (GAUSSIAN, LAPLACE_VOTES)
 ADD_OR_REMOVE: Final = "add or remove"
 REPLACE: Final = "replace"
 RELATIONS: Final = (ADD_OR_REMOVE, REPLACE)
-"""When two data sets are neighbours: one has a unit more, or one unit is another."""
+"""Neighbouring data sets: one has a unit more than the other, or one unit is replaced."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """Something that leaves under a guarantee, or may.
+    """A mechanism applied to data: something that leaves under a guarantee, or may.
 
     Attributes:
-        mechanism: one of `MECHANISMS`; anything else is refused, since nobody could price it.
-        unit: whose presence is hidden: "triple", "row of the host's aligned vectors" …
+        mechanism: one of `MECHANISMS`; anything else is refused, since no accountant could price it.
+        unit: what is hidden, such as "triple" or "row of the host's aligned vectors".
         relation: one of `RELATIONS`.
         sensitivity: how far what is released moves between neighbours *under this relation*, before noise: the L2 norm
             for "gaussian" (the clip C of DP-SGD for "add or remove", 2C for "replace"), the L1 norm for "laplace votes"
             (2: both counts move by 1), of which each count takes half.
         noise: of each released number: standard deviation for "gaussian", scale 1/λ for "laplace votes".
-        count: how many times: steps, or queries.
+        count: number of steps or queries.
         sampling: the rate of Poisson sampling of "gaussian", each unit in or out on its own; None for all units.
             A shuffled or fixed-size batch is not Poisson sampling.
+
+    Raises:
+        PrivacyError: a field is not as described.
     """
 
     mechanism: str
@@ -75,21 +78,21 @@ class Release:
             object.__setattr__(self, "sampling", None if self.sampling == 1 else float(self.sampling))
 
     def times(self, count: int) -> Release:
-        """The same event, `count` times."""
+        """Return the same event, `count` times."""
         return replace(self, count=count)
 
     @property
     def of(self) -> tuple[str, str]:
-        """(unit, relation): only releases of the same compose."""
+        """(unit, relation); only releases with equal ones compose."""
         return self.unit, self.relation
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object that `from_json` reads."""
+        """Return a JSON object that `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Release:
-        """The release that `to_json` wrote; every field must be there, and no other."""
+        """Return the release that `to_json` wrote; every field must be there, and no other (`PrivacyError`)."""
         names = {f.name for f in fields(cls)}
         if not isinstance(value, Mapping) or set(value) != names:
             got = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
@@ -97,7 +100,7 @@ class Release:
         return cls(**value)
 
     def canonical(self) -> bytes:
-        """One byte string for one release, the same everywhere, for hashing."""
+        """Return one byte string for one release, the same everywhere, for hashing."""
         return canonical(self.to_json())
 
     def __str__(self) -> str:
@@ -108,25 +111,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Unprotected:
-    """Something that leaves without any guarantee. It has no price: no budget covers it.
-
-    Attributes:
-        what: in words: "shared rows", "that there is a better model" …
-    """
+    """Something that leaves without any guarantee, so no budget covers it; `what` names it, such as "shared rows"."""
 
     what: str
 
-    @property
-    def protection(self) -> str:
-        return "none"
-
     def __str__(self) -> str:
-        return f"{self.what} (protection: {self.protection})"
-
-
-def canonical(value: Any) -> bytes:
-    """JSON in the one form that is hashed: sorted keys, no spaces, ASCII, no NaN or infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+        return f"{self.what} (protection: none)"
 
 
 def _is_number(value: object) -> bool:

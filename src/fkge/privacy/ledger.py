@@ -1,4 +1,4 @@
-"""What an owner's graph has given away, and how much more it may: one durable ledger per graph.
+"""The privacy ledger: what was released about an owner's graph, and how much more may be. One durable ledger per graph.
 
 Check, write, then send:
 
@@ -7,14 +7,13 @@ Check, write, then send:
     ledger.leave("round 7", "bee", len(message))    # written down before the first byte goes
     send(message)
 
-A crash anywhere leaves the ledger at or above what was really given away, never below. A key that was paid for but has
+A crash anywhere leaves the ledger at or above what was really released, never below. A key that was paid for but has
 not left may be used after a crash, for the same release, without paying twice: nobody has seen anything of it. A key
 that has left may not: drawing its noise again would be a second release. What has left may go to further peers as it
 is, free of charge.
 
-The spend covers everything ever released about a unit, to whomever, since peers may pool what they saw. How the ledger
-guards itself against crashes, changes and being rolled back, and what it cannot guard against, is in
-`fkge.privacy.chain`.
+The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw. How the ledger
+is protected against crashes, changes and rollbacks, and what is not detected, is in `fkge.privacy.chain`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from typing import Any, Literal, Self
 
 from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PrivacyError
 from fkge.privacy.accountants import fits, paper_price, price
-from fkge.privacy.beside import Head, has_content
-from fkge.privacy.chain import Chain, Tally
+from fkge.privacy.chain import Chain, Head, Row, Tally, has_content
 from fkge.privacy.events import LAPLACE_VOTES, RELATIONS, Release, Unprotected
 
 FORMAT = 1
@@ -39,12 +37,15 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may ever be given away about one kind of unit.
+    """The most that may ever be released about one kind of unit.
 
     Attributes:
         unit, relation: as in `Release`.
-        epsilon: over everything and everybody, for ever; infinite: count, but never refuse.
-        delta: at which.
+        epsilon: of all releases to all peers together; infinite: count, but never refuse.
+        delta: the δ of that ε.
+
+    Raises:
+        PrivacyError: a field is out of its range.
     """
 
     unit: str
@@ -72,14 +73,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Spent:
-    """What was paid for under a budget, left or not.
+    """What was paid for under a budget, whether it has left or not.
 
     Attributes:
-        epsilon: what is charged: the exact price where there is one, else by PLD.
-        pld, rdp: the price by each method.
-        paper: by the paper's formula, for what are votes of one λ; None if nothing is.
-        count: events: steps, queries.
-        left: what the budget has left, as ε. Not a price: ε does not add up, so more than that may fit.
+        epsilon: what is charged: the exact ε where there is a closed form, else by PLD.
+        pld, rdp: ε by each method.
+        paper: ε by the paper's formula, for votes of one λ; None if there are none.
+        count: number of steps and queries.
+        left: the budget minus `epsilon`. ε does not add up, so a release of a larger ε may still fit.
     """
 
     epsilon: float
@@ -92,12 +93,12 @@ class Spent:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger.
+    """One entry of the ledger.
 
     Attributes:
-        number: from 1 up.
+        number: counted from 1.
         kind: "opened", "budgets", "paid", "left" or "anchor lost".
-        time: when, by this machine's clock, in seconds since 1970.
+        time: by this machine's clock, in seconds since 1970.
         key, release, peer, nbytes, note: where they apply.
     """
 
@@ -112,12 +113,11 @@ class Entry:
 
 
 class Ledger:
-    """The ledger of one graph, open; see `Ledger.open`. Safe between threads and processes of one machine."""
+    """The open ledger of one graph (`Ledger.open`). Safe between threads and processes of one machine."""
 
     def __init__(self, chain: Chain, clock: Callable[[], float]) -> None:
         self._chain = chain
         self._clock = clock
-        self._read = 0
         self._paid: dict[str, Release] = {}
         self._left: dict[str, set[str]] = {}
         self._spend: dict[tuple[str, str], Counter[Release]] = {}
@@ -137,35 +137,39 @@ class Ledger:
         accept_lost_anchor: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> Ledger:
-        """Open a ledger and verify it; make it if there is none and `graph` is given.
+        """Open a ledger and verify it; create it if there is none and `graph` is given.
 
         Args:
-            path: of the database; LEDGER.key and LEDGER.anchor stand beside it.
-            graph: whose ledger it must be; None: whosever it is.
-            budgets: what the owner allows from now on, one per unit; a change is written down. None: as before.
-                What is not named may not be spent on at all.
+            path: the database; LEDGER.key and LEDGER.anchor stand beside it.
+            graph: the name of the graph it must belong to; None: any.
+            budgets: what the owner allows from now on, one per unit; a change is recorded. None: as before.
+                Nothing may be released about a unit without a budget.
             anchor: where to keep the anchor, best on another disk; None: where it was put first, or beside the ledger.
             at_least: the `head` that a checkpoint carries: the ledger must have come by it.
-            accept_lost_anchor: go on though the anchor is gone; that is written down.
-            clock: seconds since 1970.
+            accept_lost_anchor: continue though the anchor is gone; that is recorded.
+            clock: returns seconds since 1970.
 
         Raises:
-            LedgerError: it is missing, foreign, altered or rolled back.
+            LedgerError: it is missing, of another graph, altered or rolled back.
+            PrivacyError: two budgets are for one unit.
         """
         units = [budget.unit for budget in budgets or ()]
         if len(set(units)) < len(units):
-            # Two relations for one unit would be two purses for one secret.
+            # Two relations for one unit would be two budgets for one secret.
             raise PrivacyError(f"budgets: one for each unit, got {', '.join(units)}")
         if at_least is not None and at_least.rows and not has_content(Path(path)):
             raise LedgerError(f"{path}: gone, but a checkpoint has seen {at_least.rows} entries of it. Put it back")
         first = None if graph is None else {"format": FORMAT, "graph": graph, "time": clock()}
         chain = Chain(
-            Path(path), anchor=None if anchor is None else Path(anchor), create=first, at_least=at_least,
+            Path(path),
+            anchor=None if anchor is None else Path(anchor),
+            create=first,
+            at_least=at_least,
             accept_lost_anchor=accept_lost_anchor,
-        )  # fmt: skip
+        )
         ledger = cls(chain, clock)
         try:
-            with ledger._turn():
+            with ledger._transaction():
                 if graph is not None and ledger.graph != graph:
                     raise LedgerError(
                         f"{path}: the ledger of {ledger.graph!r}, not of {graph!r}. Each graph has its own"
@@ -179,7 +183,7 @@ class Ledger:
         return ledger
 
     def close(self) -> None:
-        """Let go of the files. Everything is on disk already."""
+        """Close the files. Everything is on disk already."""
         self._chain.close()
 
     def __enter__(self) -> Self:
@@ -189,24 +193,25 @@ class Ledger:
         self.close()
 
     def pay(self, key: str, release: Release, *, peer: str | None, note: str = "") -> None:
-        """Charge a release before it is made: check all against the budget and write it down, in one transaction.
-
-        Args:
-            key: a name for this release and no other, the same after a crash: "shared track, steps 40 to 49".
-            peer: whom it is meant for, if for one.
-            note: for the owner's eyes.
+        """Charge a release before it is made: check everything against the budget and record it, in one transaction.
 
         The same key and release again, as long as it has not left, is paid for already and changes nothing.
 
+        Args:
+            key: a name for this release and no other, the same after a crash: "shared track, steps 40 to 49".
+            release: what is to be released.
+            peer: the peer it is meant for, if for one.
+            note: a comment for the owner.
+
         Raises:
             BudgetError: all together would exceed the budget, or there is none for this unit and relation.
-            AlreadyLeft: the release went out before.
+            AlreadyLeft: the release has left before.
             LedgerError: the key was used for another release.
         """
         if not key or not isinstance(release, Release):
             raise PrivacyError(f"only a Release can be paid for, under a key; got {release!r} under {key!r}")
         refused: tuple[Budget, list[Release]] | None = None
-        with self._turn():
+        with self._transaction():
             if key in self._left:
                 raise AlreadyLeft(
                     f"{key!r} has left already, to {', '.join(sorted(self._left[key]))}. To draw its noise again would "
@@ -218,55 +223,69 @@ class Ledger:
                 return
             budget = self._budget_for(release)
             before = self._sum(release.of)
-            self._chain.at("pay")
+            self._chain.crash_point("pay")
             if budget.epsilon < math.inf and not fits([*before, release], budget.epsilon, budget.delta):
                 refused = budget, before
             else:
-                self._chain.at("checked")
+                self._chain.crash_point("checked")
                 body = {"key": key, "release": release.to_json(), "peer": peer, "note": note, "time": self._clock()}
                 self._chain.append("paid", body)
         if refused is not None:
             raise _over_budget(release, *refused)
 
     def leave(self, key: str, peer: str, nbytes: int, *, first: bool = False) -> None:
-        """Write down, before the first byte goes, that what was paid for under `key` leaves to `peer`.
+        """Record, before the first byte goes, that what was paid for under `key` leaves to `peer`.
 
-        Any number of peers may get it: nobody learns more from a copy. The same peer again is no news.
+        Any number of peers may get it, since a copy tells nothing new. The same peer again changes nothing.
 
         Args:
-            first: it was made just now, so it cannot have left. If it has, another life of the owner made one under the
-                same payment and was quicker: `AlreadyLeft`, and this one must not go.
+            key: the name it was paid for under.
+            peer: the peer that gets it.
+            nbytes: its size.
+            first: it was made just now, so it cannot have left.
+
+        Raises:
+            LedgerError: it was not paid for.
+            AlreadyLeft: `first`, and it has left: another process of this owner made one under the same payment and
+                was faster, so this one must not go.
         """
-        with self._turn():
+        with self._transaction():
             if key not in self._paid:
                 raise LedgerError(f"{key!r} was never paid for: it must not leave. pay() comes first")
             if first and key in self._left:
                 raise AlreadyLeft(f"{key!r} has left already: another process works on this owner; stop one of the two")
             if peer not in self._left.get(key, ()):
-                self._chain.at("leave")
+                self._chain.crash_point("leave")
                 self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": self._clock()})
 
     def note_unprotected(self, what: str | Unprotected, peer: str, nbytes: int, times: int = 1) -> None:
-        """Count what leaves without any guarantee, one message or several at once: a tally per thing and peer."""
+        """Count what leaves without any guarantee, in a tally for each thing and peer.
+
+        Args:
+            what: the thing, as `Unprotected` names it.
+            peer: the peer that gets it.
+            nbytes: the size of all messages.
+            times: the number of messages.
+        """
         if nbytes < 0 or times < 1:
             raise PrivacyError(f"{what}: cannot be {nbytes} bytes long")
-        with self._turn():
-            self._chain.at("note")
+        with self._transaction():
+            self._chain.crash_point("note")
             self._chain.note(what.what if isinstance(what, Unprotected) else what, peer, int(nbytes), times)
 
     def state(self, key: str) -> Literal["unknown", "paid", "left"]:
-        """What has become of a key."""
-        with self._turn():
+        """Return whether something was paid for under a key, and whether it has left."""
+        with self._transaction():
             return "left" if key in self._left else "paid" if key in self._paid else "unknown"
 
     def charged(self, budget: Budget) -> float:
-        """ε of all that was paid for so far about the budget's unit, as the budget is charged; quick."""
-        with self._turn():
+        """Return ε of all that was paid for so far about the budget's unit, as the budget is charged."""
+        with self._transaction():
             return price(self._sum((budget.unit, budget.relation)), budget.delta, "tight")
 
     def spent(self, budget: Budget) -> Spent:
-        """What was paid for so far about the budget's unit, at its δ."""
-        with self._turn():
+        """Return what was paid for so far about the budget's unit, at its δ, by every method."""
+        with self._transaction():
             releases = self._sum((budget.unit, budget.relation))
         epsilon = price(releases, budget.delta, "tight")
         votes = [r for r in releases if r.mechanism == LAPLACE_VOTES]
@@ -281,26 +300,26 @@ class Ledger:
         )
 
     def entries(self) -> list[Entry]:
-        """Every line, oldest first."""
-        with self._turn():
+        """Return all entries, oldest first."""
+        with self._transaction():
             return list(self._entries)
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """What the owner allows."""
-        with self._turn():
+        """What the owner allows, sorted by unit."""
+        with self._transaction():
             return self._budgets
 
     @property
     def unprotected(self) -> Mapping[tuple[str, str], Tally]:
-        """By (what, peer): how often and how much left without a guarantee."""
-        with self._turn():
+        """The tallies of what left without a guarantee, by (what, peer)."""
+        with self._transaction():
             return self._chain.tallies
 
     @property
     def head(self) -> Head:
         """How far this ledger has come, for a checkpoint to carry: `Ledger.open(…, at_least=head)`."""
-        with self._turn():
+        with self._transaction():
             return self._chain.head
 
     @property
@@ -308,22 +327,22 @@ class Ledger:
         return self._chain.path
 
     def verify(self, at_least: Head | None = None) -> None:
-        """Read and check everything again. Raises `LedgerError` with what was found."""
+        """Read and check everything again, also that it came by `at_least`. Raises `LedgerError`."""
         self._chain.verify(at_least)
 
-    # -- within a turn
+    # -- within a transaction
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The ledger to ourselves, with what other processes have written taken in."""
-        with self._chain.turn():
-            for row in self._chain.rows[self._read :]:
-                self._take(row.number, row.kind, row.body)
-                self._read = row.number
+    def _transaction(self) -> Iterator[None]:
+        """Hold the ledger, with what other processes have written taken in."""
+        with self._chain.transaction():
+            while self._chain.unread:
+                self._take(self._chain.unread[0])
+                self._chain.unread.popleft()  # not before: a row that cannot be read is refused again and again
             yield
 
-    def _take(self, number: int, kind: str, body: Mapping[str, Any]) -> None:
-        release = None
+    def _take(self, row: Row) -> None:
+        kind, body, release = row.kind, row.body, None
         if kind == "opened":
             if body["format"] != FORMAT:
                 raise LedgerError(f"{self.path}: of format {body['format']}; this version reads {FORMAT}. Update fkge")
@@ -336,7 +355,7 @@ class Ledger:
         elif kind == "left":
             self._left.setdefault(body["key"], set()).add(body["peer"])
         shown = {name: body[name] for name in ("key", "peer", "nbytes", "note") if name in body}
-        self._entries.append(Entry(number, kind, body["time"], release=release, **shown))
+        self._entries.append(Entry(row.number, kind, body["time"], release=release, **shown))
 
     def _sum(self, of: tuple[str, str]) -> list[Release]:
         return [event.times(count) for event, count in self._spend.get(of, Counter()).items()]
@@ -353,7 +372,7 @@ class Ledger:
 
 
 def _over_budget(release: Release, budget: Budget, before: list[Release]) -> BudgetError:
-    """What was asked, what is left, and what would fit."""
+    """Return the error that says what was asked, what is left, and what would fit."""
     fitting, too_many = 0, release.count
     while too_many - fitting > 1:
         middle = (fitting + too_many) // 2

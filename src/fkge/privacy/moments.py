@@ -1,11 +1,11 @@
-"""The paper's privacy price of a game: the moments accountant of PATE, Eqs. 8 to 10, as printed.
+"""The moments accountant of PATE as the paper prints it, Eqs. 8 to 10: ε of the votes in a translation game.
 
-The ε it gives covers one thing: the host's rows of Y against the client, where two data sets are neighbours if one row
-of Y is replaced (the partition among teachers goes by position, so one row sways one teacher), *provided that every
-sample that was voted on is counted as one query*, over all games with whoever may pool what they saw.
+The ε covers the host's rows of Y against the client, where two data sets are neighbours if one row of Y is replaced
+(the partition among teachers goes by position, so one row sways one teacher), *provided that every sample that was
+voted on is counted as one query*, over all games with clients that may pool what they saw.
 
-It never covers the client's X: G(X) goes to the host without noise. Nor does it cover anything that is decided by raw Y
-and can be observed, such as when a game stops or whether the host was content with it.
+It does not cover the client's X: G(X) goes to the host without noise. Nor does it cover anything that is decided by raw
+Y and can be observed, such as when a game stops or whether the host accepted its result.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 
 class PaperMoments:
-    """Counts queries and prices them.
+    """Count queries and price them.
+
+    An ε that depends on the votes (`add`) depends on Y, so it is itself private and must not leave the host. The bound
+    that holds for any votes (`add_bound`) may be published.
 
     Args:
         lam: λ; every vote count got Laplace noise of scale 1/λ. 0 stands for no noise: ε is infinite.
         delta: δ.
-
-    An ε that depends on the votes (`add`) depends on Y: it is itself private, to be kept at home. The bound that
-    holds for any votes (`add_bound`) may be told.
     """
 
     def __init__(self, lam: float, delta: float) -> None:
@@ -37,7 +37,7 @@ class PaperMoments:
 
     @property
     def queries(self) -> int:
-        """How many were counted."""
+        """Number of queries counted."""
         return self._margins.total()
 
     def add(self, n0: int, n1: int, count: int = 1) -> None:
@@ -50,7 +50,7 @@ class PaperMoments:
 
     @property
     def epsilon(self) -> float:
-        """ε̂ = min over l of (α(l) + log 1/δ)/l, for whole l ≥ 1; 0 if nothing was asked."""
+        """ε̂ = min over l of (α(l) + log 1/δ)/l, for whole l ≥ 1; 0 without queries."""
         if self.queries == 0:
             return 0.0
         if self.lam == 0:
@@ -61,9 +61,11 @@ class PaperMoments:
 
 
 def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> npt.NDArray[np.float64]:
-    """What one query adds to α(l), Eq. 9, for each l in `orders`.
+    """Return what one query adds to α(l), Eq. 9, for each l in `orders`.
 
     Args:
+        orders: (k,) the orders l.
+        lam: λ.
         margin: |n₀ − n₁|, or None for the bound that holds for any votes.
     """
     bound: npt.NDArray[np.float64] = 2 * lam**2 * orders * (orders + 1)
@@ -71,7 +73,7 @@ def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> n
         return bound
     log_q = math.log((2 + lam * margin) / 4) - lam * margin  # q itself may be too small for a float
     # The paper prints the second term without its condition. PATE's theorem 3 has it for q < 1/(1 + e^{2λ}) only,
-    # which also keeps 1 − e^{2λ}q positive; beyond it nothing vouches for the term.
+    # which also keeps 1 − e^{2λ}q positive; beyond it nothing proves the term.
     if log_q >= -np.logaddexp(0, 2 * lam):
         return bound
     q, grown = math.exp(log_q), math.exp(log_q + 2 * lam)
@@ -81,6 +83,6 @@ def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> n
 
 
 def _orders(lam: float, delta: float) -> npt.NDArray[np.float64]:
-    """Orders l to look at: beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of them gives a bound."""
+    """Return orders l beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound."""
     best = math.sqrt(math.log(1 / delta) / 2) / lam
     return np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)

@@ -1,6 +1,6 @@
-"""Settings that won, as TOML files: one for each model, and one for each federation measured in the documentation.
+"""Tuned settings as TOML files: one for each model, and one for each federation measured in the documentation.
 
-Wherever settings are asked for, a recipe's name does as well as a path: ``--config transe``, ``--config dbp5l``.
+A recipe's name can be given wherever the path of a settings file can: ``--config transe``, ``--config dbp5l``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _FOLDER = Path(__file__).parent
 
 
 def names() -> dict[str, Path]:
-    """Every recipe, by name."""
+    """Return the file of every recipe, by name."""
     files = sorted(_FOLDER.glob("*.toml")) + sorted(_FOLDER.glob("federations/*.toml"))
     return {file.stem: file for file in files}
 
 
 def find(given: str | Path) -> Path:
-    """The file that `given` names: a path, or else a recipe."""
+    """Return the file that `given` names, a path or a recipe; raise `SettingsError` if it is neither."""
     path = Path(given)
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path

@@ -1,32 +1,23 @@
-"""The figures: each one drawn here, once, as SVG text; shown in the report, as files, and on the live page.
+"""Draw the figures of the report, of its files and of the live page, as SVG text.
 
-All of them take a run as it stands: one that has just begun, an arm without tests, an owner that died. `width` is that
-of the view box; text is 12 units high, so a figure of 360 is for a phone and one of 960 for a desk.
+All of them accept a run in any state: one that has just started, an arm without validations, an owner that died.
+`width` is that of the view box; text is 12 units high, so a figure of 360 is for a phone and one of 960 for a desk.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from fkge.history import Course, History, Span, Stage, Test
-from fkge.report.among import learned as learned
-from fkge.report.among import network as network
-from fkge.report.numbers import between, plain, short, signed
-from fkge.report.svg import (
-    SMALL,
-    Drawing,
-    Sample,
-    Scale,
-    around,
-    fit,
-    legend,
-    notice,
-    ticks,
-    width_of,
-)
-from fkge.report.words import PARTS
+from fkge.experiment.history import Course, History, Span, Stage, Validation
+from fkge.experiment.results import Comparison, SimulationResult
+from fkge.experiment.trace_events import TrainingValidated
+from fkge.report.exchange_figures import learned as learned
+from fkge.report.exchange_figures import network as network
+from fkge.report.findings import PARTS, comparisons
+from fkge.report.formatting import epsilon, interval, score, signed
+from fkge.report.svg import SMALL, Drawing, Sample, Scale, around, fit, legend, notice, ticks, width_of
 
 ARMS = ("federated", "control", "independent", "permuted", "random", "fede", "unified")
 __all__ = ["accuracy", "curve", "gains", "learned", "network", "spending", "timeline"]
@@ -36,123 +27,118 @@ __all__ = ["accuracy", "curve", "gains", "learned", "network", "spending", "time
 
 
 def accuracy(history: History, owner: str | None = None, *, width: int | None = None, two_tracks: bool = False) -> str:
-    """Validation MRR against epochs: federated, control and whatever else ran.
+    """Draw validation MRR over epochs, a line for each arm.
 
-    Marks stand on the federated line where a test after gifts was better, and where the owner went back.
+    Marks on the federated line show where a validation after updates improved, and where the owner rolled back.
 
     Args:
-        owner: one panel, without a legend; None: all owners as small multiples, with one.
+        history: of a simulation.
+        owner: draws one panel, without a legend; None: a panel for each owner, with one.
         width: of the view box; by default one panel, or three side by side.
-        two_tracks: the federated line is the shared track's, tested on other facts than control's: no gain is told.
+        two_tracks: the federated line is the shared track's, validated on other facts than control: shows no gain.
     """
-    owners = _owners(history)
+    owners = history.owners
     if owner is not None:
         return str(_panel(history, owner, width or 340, two_tracks))
     title = "Validation MRR over epochs, by owner"
     if not owners:
-        return notice(width or 340, title, "no owner has begun yet")
+        return notice(width or 340, title, "no owner has started yet")
     columns = max(1, min(len(owners), (width or 1020) // 300))
     width = width or columns * 340
-    samples = arms_legend(history)
+    key = arms_key(history, width)
     each = (width - 16 * (columns - 1)) / columns
     panels = [_panel(history, name, each, two_tracks) for name in owners]
-    scratch = Drawing(width, 0, "")
-    top = legend(scratch, samples, 0, 0, width) + 10
+    top = key.height + 10
     step = panels[0].height + 14
     rows = -(-len(panels) // columns)
     drawing = Drawing(width, top + rows * step - 14, title, "; ".join(panel.about for panel in panels))
-    legend(drawing, samples, 0, 0, width)
+    drawing.place(key, 0, 0)
     for i, panel in enumerate(panels):
         drawing.place(panel, (i % columns) * (panel.width + 16), top + (i // columns) * step)
     return str(drawing)
 
 
-def arms_legend(history: History) -> list[Sample]:
-    """What the lines and marks of `accuracy` mean, of those that are there."""
+def arms_key(history: History, width: int) -> Drawing:
+    """Draw the legend of `accuracy`."""
     samples = [
         Sample("stroke", f"line {arm}", arm)
         for arm in _arms(history)
-        if any(_tests(history, arm, owner) for owner in _owners(history))
+        if any(_tests(history, arm, owner) for owner in history.owners)
     ]
-    tests = [test for owner in _owners(history) for test in _tests(history, "federated", owner)]
+    tests = [test for owner in history.owners for test in _tests(history, "federated", owner)]
     if any(test.improved and test.peers for test in tests):
-        samples.append(Sample("circle", "full", "better after gifts"))
+        samples.append(Sample("circle", "full", "improved after updates"))
     if any(test.backtracked for test in tests):
-        samples.append(Sample("down", "back", "went back to its best"))
-    return samples
+        samples.append(Sample("down", "back", "rolled back"))
+    return legend(samples, width)
 
 
 def _panel(history: History, owner: str, width: float, two_tracks: bool) -> Drawing:
     lines = {arm: tests for arm in _arms(history) if (tests := _tests(history, arm, owner))}
     best = {arm: max(test.best for test in tests) for arm, tests in lines.items()}
-    about = (
-        f"{owner}: best " + ", ".join(f"{arm} {short(best[arm])}" for arm in lines) if lines else f"{owner}: no test"
-    )
-    drawing = Drawing(width, 210, f"{owner}: validation MRR over epochs", about)
+    about = "best " + ", ".join(f"{arm} {score(best[arm])}" for arm in lines) if lines else "no validation"
+    drawing = Drawing(width, 210, f"{owner}: validation MRR over epochs", f"{owner}: {about}")
     left, right, top, bottom = 38.0, width - 10, 30.0, 172.0
-    told = ""
+    note = ""
     if "federated" in best:
-        # While it runs, against what the lone owner had reached by then.
+        # While it runs, compared with the control after as many epochs.
         now = max(test.epoch for test in lines["federated"])
         control = history.stages["control"].courses[owner].best_by(now) if "control" in lines else None
-        gain = "" if control is None or two_tracks else f" ({signed(best['federated'] - control)} on control)"
-        told = f"best {short(best['federated'])}{gain}"
-    drawing.text(right, 14, told, "small quiet", "end")
-    drawing.text(0, 14, fit(owner, (right - width_of(told, SMALL)) / 1.15), "strong", tip=owner)
+        gain = "" if control is None or two_tracks else f" ({signed(best['federated'] - control)} over control)"
+        note = f"best {score(best['federated'])}{gain}"
+    drawing.text(right, 14, note, "small quiet", "end")
+    drawing.text(0, 14, fit(owner, (right - width_of(note, SMALL)) / 1.15), "strong", tip=owner)
     tests = [test for line in lines.values() for test in line]
     low, high = around([test.score for test in tests]) if tests else (0.0, 1.0)
     epochs = max([test.epoch for test in tests] + [stage.epochs for stage in history.stages.values()] + [1])
     x, y = Scale(0, epochs, left, right), Scale(low, high, bottom, top)
-    drawing.y_axis(y, left, right, *_labelled(ticks(low, high, 4)))
-    marks = ticks(0, epochs, 5)
-    drawing.x_axis(x, bottom, bottom, marks, [f"{mark:,.0f}" for mark in marks])
-    drawing.text(right, 205, "epochs", "small quiet", "end")
-    drawing.text(left, 205, "validation MRR", "small quiet")
+    _epoch_axes(drawing, x, y)
     for arm in reversed(lines):  # the federated line last, on top
         points = _thinned([(x(test.epoch), y(test.score)) for test in lines[arm]])
-        drawing.path(points, f"line {arm}", f"{arm}: best {short(best[arm])}")
+        drawing.path(points, f"line {arm}", f"{arm}: best {score(best[arm])}")
         if len(points) == 1:
-            drawing.mark("circle", *points[0], 2, "dot", f"{arm}: {short(lines[arm][0].score)}")
+            drawing.mark("circle", *points[0], 2, "dot", f"{arm}: {score(lines[arm][0].score)}")
     for test in lines.get("federated", ()):
-        _mark_test(drawing, x(test.epoch), y(test.score), test)
+        place, when = (x(test.epoch), y(test.score)), f"epoch {test.epoch:,}: {score(test.score)}"
+        if test.backtracked:
+            drawing.mark("down", *place, 4, "back", f"{when}; rolled back to {score(test.best)}")
+        elif test.improved and test.peers:
+            drawing.mark("circle", *place, 3.5, "full", f"{when}; learned from {', '.join(test.peers)}")
     if not tests:
         over = history.stages and all(stage.over for stage in history.stages.values())
-        words = "no tests on validation facts in this run" if over else "no test yet"
+        words = "no validations in this run" if over else "no validation yet"
         drawing.text((left + right) / 2, (top + bottom) / 2, words, "quiet", "middle")
     return drawing
 
 
-def _mark_test(drawing: Drawing, x: float, y: float, test: Test) -> None:
-    when = f"epoch {test.epoch:,}: {short(test.score)}"
-    if test.backtracked:
-        drawing.mark("down", x, y, 4, "back", f"{when}; went back to {short(test.best)}")
-    elif test.improved and test.peers:
-        drawing.mark("circle", x, y, 3.5, "full", f"{when}; learned from {', '.join(test.peers)}")
+def _epoch_axes(drawing: Drawing, x: Scale, y: Scale) -> None:
+    """Draw axes of validation MRR over epochs."""
+    drawing.y_axis(y, x.start, x.end, *_labelled(ticks(y.low, y.high, 4)))
+    marks = ticks(0, x.high, 5)
+    drawing.x_axis(x, y.start, y.start, marks, [f"{mark:,.0f}" for mark in marks])
+    drawing.text(x.end, y.start + 33, "epochs", "small quiet", "end")
+    drawing.text(x.start, y.start + 33, "validation MRR", "small quiet")
 
 
-def curve(records: Iterable[Mapping[str, Any]], *, width: int = 560) -> str:
-    """A lone training: validation MRR against epochs, from the trace of `fkge train`."""
+def curve(validations: Sequence[TrainingValidated], *, width: int = 560) -> str:
+    """Draw validation MRR over epochs of `fkge train`."""
     title = "Validation MRR over epochs"
-    found = [(r["epoch"], r["mrr"], bool(r.get("best"))) for r in records if r.get("event") == "validated"]
-    if not found:
+    if not validations:
         return notice(width, title, "no validation yet")
-    best = max(mrr for _, mrr, _ in found)
-    drawing = Drawing(width, 240, title, f"best {short(best)} of {len(found)} validations")
-    low, high = around([mrr for _, mrr, _ in found])
-    x, y = Scale(0, max(epoch for epoch, _, _ in found) or 1, 40, width - 10), Scale(low, high, 200, 14)
-    drawing.y_axis(y, 40, width - 10, *_labelled(ticks(low, high)))
-    marks = ticks(0, x.high, 6)
-    drawing.x_axis(x, 200, 200, marks, [f"{mark:,.0f}" for mark in marks])
-    drawing.text(width - 10, 234, "epochs", "small quiet", "end")
-    drawing.text(40, 234, "validation MRR", "small quiet")
-    drawing.path(_thinned([(x(epoch), y(mrr)) for epoch, mrr, _ in found]), "line federated")
-    for epoch, mrr, better in found[-400:]:
-        if better:
-            drawing.mark("circle", x(epoch), y(mrr), 3, "full", f"epoch {epoch:,}: {short(mrr)}, the best so far")
+    best = max(found.mrr for found in validations)
+    drawing = Drawing(width, 240, title, f"best {score(best)} of {len(validations)} validations")
+    low, high = around([found.mrr for found in validations])
+    x, y = Scale(0, max(found.epoch for found in validations) or 1, 40, width - 10), Scale(low, high, 200, 14)
+    _epoch_axes(drawing, x, y)
+    drawing.path(_thinned([(x(found.epoch), y(found.mrr)) for found in validations]), "line federated")
+    for found in validations[-400:]:
+        if found.best:
+            tip = f"epoch {found.epoch:,}: {score(found.mrr)}, the best so far"
+            drawing.mark("circle", x(found.epoch), y(found.mrr), 3, "full", tip)
     return str(drawing)
 
 
-# -- what owners did, when -------------------------------------------------------------------------
+# -- timeline --------------------------------------------------------------------------------------
 
 _KINDS = {
     "train": ("Train", 14), "update": ("KGEmb-Update", 14), "translate": ("Translation (PPAT), as host", 5),
@@ -162,22 +148,25 @@ _ROW = 34
 
 
 def timeline(history: History, arm: str = "federated", *, width: int = 960, clock: str = "seconds") -> str:
-    """What every owner did and when, a row each, as in the paper's Fig. 2. Sleep after the last work is left out.
+    """Draw what each owner did and when, as in the paper's Fig. 2. Sleep after the last work is left out.
 
     Args:
-        clock: what the axis counts: ``"seconds"``, or whose seconds they are.
+        history: of a simulation.
+        arm: which arm.
+        width: of the view box.
+        clock: the label of the axis: ``"seconds"``, or of which clock they are.
     """
-    title = f"What each owner did, and when ({arm})"
+    title = f"Timeline of each owner ({arm})"
     stage = history.stages.get(arm)
     if stage is None or not any(course.spans for course in stage.courses.values()):
         return notice(width, title, f"nothing has happened in {arm} yet")
     end = max(_last(stage, course) for course in stage.courses.values()) or 1.0
-    samples = _timeline_legend(stage)
+    key = _timeline_legend(stage, width)
     left = 10 + min(width * 0.25, max(width_of(owner) for owner in stage.courses))
-    top = legend(Drawing(width, 0, ""), samples, 0, 0, width) + 8
+    top = key.height + 8
     bottom = top + _ROW * len(stage.courses)
     drawing = Drawing(width, bottom + 38, title, _timeline_words(stage, end, clock))
-    legend(drawing, samples, 0, 0, width)
+    drawing.place(key, 0, 0)
     x = Scale(0, end, left, width - 12)
     marks = ticks(0, end, 8 if width > 600 else 4)
     drawing.x_axis(x, bottom, top, marks, [f"{mark:,g}" for mark in marks])
@@ -190,7 +179,7 @@ def timeline(history: History, arm: str = "federated", *, width: int = 960, cloc
 
 
 def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> None:
-    """Work on the vectors in an upper lane, translations below it: they go on side by side."""
+    """Draw training in an upper lane and translations below it, since they overlap in time."""
     limit = _last(stage, course)
     spans: dict[str, list[Span]] = {}
     for span in course.spans:
@@ -208,7 +197,7 @@ def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> 
     for test in course.tests:
         if test.backtracked and x(test.time) - seen > 7:
             seen = x(test.time)
-            tip = f"Backtrack at {test.time:,.1f}: {short(test.score)} was no better than {short(test.best)}"
+            tip = f"Rolled back at {test.time:,.1f}: {score(test.score)} is not better than {score(test.best)}"
             drawing.mark("down", seen, y + 1, 4, "back", tip)
     if course.state == "dead":
         drawing.mark("cross", min(x(limit) + 6, drawing.width - 5), y + 9, 5, "dead", f"died: {course.why}")
@@ -217,7 +206,7 @@ def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> 
 def _merged(
     spans: Sequence[Span], now: float, limit: float, x: Scale
 ) -> list[tuple[float, float, int, tuple[str, ...]]]:
-    """Spans of one kind as (start, end, how many, with whom); those that no pixel lies between become one."""
+    """Spans of one kind as (start, end, number, peers); those less than a pixel apart are merged."""
     found: list[tuple[float, float, int, tuple[str, ...]]] = []
     for span in sorted(spans, key=lambda span: span.start):
         start, stop = span.start, min(limit, now if span.end is None else span.end)
@@ -236,48 +225,47 @@ def _merged(
 
 
 def _last(stage: Stage, course: Course) -> float:
-    """When an owner's last work ended, or now. What takes no time, as on an engine's own clock, does not count."""
+    """The end of an owner's last work. What takes no time, as on an engine's own clock, does not count."""
     ends = [stage.end if span.end is None else span.end for span in course.spans
             if span.kind != "sleep" and (span.end is None or span.end > span.start)]  # fmt: skip
     return max(ends + [test.time for test in course.tests], default=0.0)
 
 
-def _timeline_legend(stage: Stage) -> list[Sample]:
+def _timeline_legend(stage: Stage, width: int) -> Drawing:
     kinds = {span.kind for course in stage.courses.values() for span in course.spans}
     samples = [Sample("rect", kind, word, height) for kind, (word, height) in _KINDS.items() if kind in kinds]
     if any(course.backtracked for course in stage.courses.values()):
-        samples.append(Sample("down", "back", "Backtrack"))
+        samples.append(Sample("down", "back", "Rolled back"))
     if any(course.state == "dead" for course in stage.courses.values()):
         samples.append(Sample("cross", "dead", "died"))
-    return samples
+    return legend(samples, width)
 
 
 def _timeline_words(stage: Stage, end: float, clock: str) -> str:
-    told = []
+    parts = []
     for owner, course in stage.courses.items():
-        sums: dict[str, int] = {}
-        for span in course.spans:
-            sums[span.kind] = sums.get(span.kind, 0) + 1
-        told.append(f"{owner}: " + ", ".join(f"{many} × {kind}" for kind, many in sums.items()))
-    return f"{end:,.1f} {clock} in all. " + "; ".join(told)
+        counts = Counter(span.kind for span in course.spans)
+        parts.append(f"{owner}: " + ", ".join(f"{many} × {kind}" for kind, many in counts.items()))
+    return f"{end:,.1f} {clock} in all. " + "; ".join(parts)
 
 
 # -- gains -----------------------------------------------------------------------------------------
 
 
-def gains(result: Mapping[str, Any], part: str | None = None, *, over: str = "control", width: int = 360) -> str:
-    """A forest plot: each owner's gain in MRR with its 95% interval; filled where the interval leaves zero out.
+def gains(result: SimulationResult, part: str | None = None, *, over: str = "control", width: int = 360) -> str:
+    """Draw a forest plot of each owner's gain in MRR with its 95% interval; filled where that excludes zero.
 
     Args:
         result: of a simulation.
-        part: strict, chained or held; None: all that are there, one below the other.
-        over: the arm it is a gain over.
+        part: strict, chained or held; None: all that there are, one below the other.
+        over: the arm to compare with.
+        width: of the view box.
     """
     title = f"Gain in test MRR over {over}, with 95% intervals"
-    parts = [p for p in ([part] if part else PARTS) if _compared(result, p, over)]
+    parts = [p for p in ([part] if part else PARTS) if comparisons(result, p, over)]
     if not parts:
         return notice(width, title, f"nothing to compare with {over} yet")
-    forests = [_forest(_compared(result, p, over), p, over, width) for p in parts]
+    forests = [_forest(comparisons(result, p, over), p, over, width) for p in parts]
     if part is not None:
         return str(forests[0])
     height = sum(forest.height for forest in forests) + 16 * (len(forests) - 1)
@@ -289,16 +277,8 @@ def gains(result: Mapping[str, Any], part: str | None = None, *, over: str = "co
     return str(drawing)
 
 
-def _compared(result: Mapping[str, Any], part: str, over: str) -> dict[str, Mapping[str, float]]:
-    """By owner, the comparison of MRR on one part of the test facts."""
-    found = {
-        owner: told.get("versus", {}).get(over, {}).get(part, {}).get("mrr") for owner, told in result["owners"].items()
-    }
-    return {owner: versus for owner, versus in found.items() if versus}
-
-
-def _forest(rows: Mapping[str, Mapping[str, float]], part: str, over: str, width: float) -> Drawing:
-    texts = {o: f"{signed(v['difference'])} ({between(v['low'], v['high'])})" for o, v in rows.items()}
+def _forest(rows: Mapping[str, Comparison], part: str, over: str, width: float) -> Drawing:
+    texts = {o: f"{signed(v.difference)} ({interval(v.low, v.high)})" for o, v in rows.items()}
     right = width - 18 - max(width_of(text, SMALL) for text in texts.values())
     left = 8 + min(width * 0.22, max(width_of(owner) for owner in rows))
     words = "; ".join(f"{owner} {text}" for owner, text in texts.items())
@@ -307,7 +287,7 @@ def _forest(rows: Mapping[str, Mapping[str, float]], part: str, over: str, width
     drawing.text(0, 12, part, "strong")
     begin = 8 + 1.1 * width_of(part)
     drawing.text(begin, 12, fit(PARTS[part], width - begin, SMALL), "small quiet")
-    bounds = [0.0] + [bound for v in rows.values() for bound in (v["low"], v["high"])]
+    bounds = [0.0] + [bound for v in rows.values() for bound in (v.low, v.high)]
     low, high = around(bounds, 0.06)
     x = Scale(low, high, left, right)
     drawing.x_axis(x, bottom, 24, *_labelled(ticks(low, high, 4), signs=True))
@@ -315,12 +295,12 @@ def _forest(rows: Mapping[str, Mapping[str, float]], part: str, over: str, width
     drawing.line(x(0), 24, x(0), bottom, "zero")
     for i, (owner, v) in enumerate(rows.items()):
         y = 26 + 26 * i + 13
-        sure = v["low"] > 0 or v["high"] < 0
-        worse = " worse" if v["high"] < 0 else ""
+        sure = v.low > 0 or v.high < 0
+        worse = " worse" if v.high < 0 else ""
         tip = f"{owner}: {texts[owner]}; {'significant' if sure else 'may be chance'}"
         drawing.text(0, y + 4, fit(owner, left - 6), tip=owner)
-        drawing.line(x(v["low"]), y, x(v["high"]), y, "whisker" + worse, tip)
-        drawing.mark("square", x(v["difference"]), y, 5, (worse.strip() or "full") if sure else "hollow", tip)
+        drawing.line(x(v.low), y, x(v.high), y, "whisker" + worse, tip)
+        drawing.mark("square", x(v.difference), y, 5, (worse.strip() or "full") if sure else "hollow", tip)
         drawing.text(width, y + 4, texts[owner], "small" + ("" if sure else " quiet"), "end")
     return drawing
 
@@ -329,15 +309,22 @@ def _forest(rows: Mapping[str, Mapping[str, float]], part: str, over: str, width
 
 
 def spending(history: History, budget: float | None = None, *, arm: str = "federated", width: int = 360) -> str:
-    """ε that each owner has spent, beside what it may spend (None: no limit was set)."""
+    """Draw the ε that each owner has spent.
+
+    Args:
+        history: of a simulation.
+        budget: ε that each owner may spend; None: no limit was set.
+        arm: which arm.
+        width: of the view box.
+    """
     title = "ε spent, by owner"
     stage = history.stages.get(arm)
     spent = {o: c.spent for o, c in stage.courses.items() if c.spent is not None} if stage else {}
     if not spent:
-        return notice(width, title, "nothing was paid for: no ε has a meaning here, or nothing was sent yet")
-    of = f"of {plain(budget)}" if budget is not None else "without a limit"
-    words = "; ".join(f"{owner} {plain(value)} {of}" for owner, value in spent.items())
-    texts = {owner: f"{plain(value)} {of}" for owner, value in spent.items()}
+        return notice(width, title, "nothing was spent: no ε applies here, or nothing was sent yet")
+    of = f"of {epsilon(budget)}" if budget is not None else "without a limit"
+    words = "; ".join(f"{owner} {epsilon(value)} {of}" for owner, value in spent.items())
+    texts = {owner: f"{epsilon(value)} {of}" for owner, value in spent.items()}
     left = 8 + min(width * 0.25, max(width_of(owner) for owner in spent))
     right = width - 10 - max(width_of(text, SMALL) for text in texts.values())
     drawing = Drawing(width, 26 * len(spent) + 6, title, words)
@@ -346,17 +333,13 @@ def spending(history: History, budget: float | None = None, *, arm: str = "feder
         y = 26 * i + 4
         drawing.text(0, y + 13, fit(owner, left - 6), tip=owner)
         if budget is not None:
-            drawing.rect(left, y + 2, right - left, 14, "track", f"budget {plain(budget)}")
-        drawing.rect(left, y + 4, max(1.0, x(value) - left), 10, "update", f"{owner}: ε = {plain(value)} {of}")
+            drawing.rect(left, y + 2, right - left, 14, "track", f"budget {epsilon(budget)}")
+        drawing.rect(left, y + 4, max(1.0, x(value) - left), 10, "update", f"{owner}: ε = {epsilon(value)} {of}")
         drawing.text(width, y + 13, texts[owner], "small", "end")
     return str(drawing)
 
 
-# -- what is there ---------------------------------------------------------------------------------
-
-
-def _owners(history: History) -> list[str]:
-    return list(dict.fromkeys(owner for stage in history.stages.values() for owner in stage.courses))
+# -- helpers ---------------------------------------------------------------------------------------
 
 
 def _arms(history: History) -> list[str]:
@@ -364,13 +347,13 @@ def _arms(history: History) -> list[str]:
     return [arm for arm in ARMS if arm in history.stages] + [arm for arm in history.stages if arm not in ARMS]
 
 
-def _tests(history: History, arm: str, owner: str) -> list[Test]:
+def _tests(history: History, arm: str, owner: str) -> list[Validation]:
     stage = history.stages.get(arm)
     return stage.courses[owner].tests if stage is not None and owner in stage.courses else []
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points without those that lie less than half a unit to the right of the last one kept."""
+    """Leave out points less than half a unit to the right of the last one kept."""
     found: list[tuple[float, float]] = []
     for i, point in enumerate(points):
         if not found or point[0] - found[-1][0] >= 0.5 or i == len(points) - 1:
@@ -379,8 +362,8 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[float], list[str]]:
-    """Ticks with labels of as many places as tell them apart."""
+    """Ticks, and labels with as many decimal places as distinguish them."""
     step = min((b - a for a, b in itertools.pairwise(values)), default=0.1)
     places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
-    labels = [short(value, places) if value else "0" for value in values]
+    labels = [score(value, places) if value else "0" for value in values]
     return values, [f"+{label}" if signs and value > 0 else label for value, label in zip(values, labels, strict=True)]

@@ -1,4 +1,7 @@
-"""A very small drawing kit: plain SVG text, no library.
+"""Draw figures as SVG text.
+
+Figures are plain Python and neither templates nor matplotlib: they are mostly arithmetic on coordinates, must be drawn
+in milliseconds while a run is running, and take their colours (light or dark) from the style sheet of the page.
 
 Coordinates are units of the view box, 12 of which are a line of text. A figure has a title, a description and, on its
 marks, titles that browsers show as tooltips; `fkge.report.theme` says what its classes look like.
@@ -6,6 +9,7 @@ marks, titles that browsers show as tooltips; `fkge.report.theme` says what its 
 
 from __future__ import annotations
 
+import html
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +20,7 @@ from typing import Literal
 TEXT, SMALL = 12, 11
 """Sizes of text, as in the style sheet."""
 
-Shape = Literal["circle", "square", "diamond", "down", "cross", "line"]
+Shape = Literal["circle", "square", "diamond", "down", "cross"]
 Anchor = Literal["start", "middle", "end"]
 
 _SHAPES: Mapping[str, Sequence[tuple[str, float, float]]] = {
@@ -24,7 +28,6 @@ _SHAPES: Mapping[str, Sequence[tuple[str, float, float]]] = {
     "diamond": (("M", 0, -1.25), ("L", 1.25, 0), ("L", 0, 1.25), ("L", -1.25, 0)),
     "down": (("M", -1.1, -0.8), ("L", 1.1, -0.8), ("L", 0, 1.1)),
     "cross": (("M", -0.9, -0.9), ("L", 0.9, 0.9), ("M", 0.9, -0.9), ("L", -0.9, 0.9)),
-    "line": (("M", -1, 0), ("L", 1, 0)),
 }
 
 _EMS = {
@@ -33,27 +36,25 @@ _EMS = {
                       ("mwMW%@+−…→↓=<>~", 0.97))
     for c in chars
 }  # fmt: skip
-"""How wide characters are, in ems; others are 0.64, or 1 in East Asia."""
+"""Widths of characters in ems; others are 0.64 wide, East Asian ones 1."""
 
-_ESCAPES = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-    | {chr(c): "\N{REPLACEMENT CHARACTER}" for c in (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
-       if chr(c) not in "\t\n\r"}
-)  # fmt: skip
+_NOT_XML = (*range(9), 11, 12, *range(14, 32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+UNPRINTABLE = dict.fromkeys(_NOT_XML, "\N{REPLACEMENT CHARACTER}")
+"""For `str.translate`: characters that XML cannot hold become �."""
 
 
 def escape(text: str) -> str:
-    """`text` as XML and HTML have it, inside and outside of attributes; what XML cannot hold becomes �."""
-    return text.translate(_ESCAPES)
+    """Escape `text` for XML and HTML, inside and outside of attributes."""
+    return html.escape(text.translate(UNPRINTABLE), quote=True)
 
 
 def width_of(text: str, size: float = TEXT) -> float:
-    """About how wide `text` is, in any usual font, rather too much than too little."""
+    """Estimate the width of `text` in any usual font; rather too wide than too narrow."""
     return size * sum(_EMS.get(c) or (1.0 if unicodedata.east_asian_width(c) in "WFA" else 0.64) for c in text)
 
 
 def fit(text: str, room: float, size: float = TEXT) -> str:
-    """`text`, cut short with an ellipsis where it would be wider than `room`."""
+    """Shorten `text` with an ellipsis if it is wider than `room`."""
     if width_of(text, size) <= room:
         return text
     while text and width_of(text + "…", size) > room:
@@ -62,13 +63,13 @@ def fit(text: str, room: float, size: float = TEXT) -> str:
 
 
 def n(value: float) -> str:
-    """A coordinate, to a tenth."""
+    """Format a coordinate, rounded to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values in [low, high] to places between start and end; what lies outside is put at the end it is beyond."""
+    """Map values in [low, high] to coordinates between start and end; values outside are clamped."""
 
     low: float
     high: float
@@ -82,7 +83,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
-    """Round values within [low, high]: multiples of 1, 2 or 5 times a power of ten, at least one."""
+    """Round values within [low, high] for an axis: multiples of 1, 2 or 5 times a power of ten, at least one."""
     span = high - low
     if not (math.isfinite(span) and span > 0):
         return [low]
@@ -96,14 +97,22 @@ def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
 
 
 def around(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
-    """A range that holds all `values`, with some air."""
+    """The range of `values`, extended by a margin at both ends."""
     low, high = min(values), max(values)
     air = (high - low) * margin or abs(high) * margin or 0.01
     return low - air, high + air
 
 
 class Drawing:
-    """A figure in the making."""
+    """A figure that is being drawn.
+
+    All methods draw at coordinates of the view box. `role` is the class that the style sheet gives a look, `tip` the
+    tooltip.
+
+    Args:
+        width, height: of the view box.
+        title: what the figure is, for screen readers; about: what it shows.
+    """
 
     def __init__(self, width: float, height: float, title: str, about: str = "") -> None:
         self.width, self.height = width, height
@@ -118,12 +127,12 @@ class Drawing:
         )
 
     def place(self, other: Drawing, x: float, y: float) -> None:
-        """Put another drawing here, with its title."""
+        """Put the content of another drawing at (x, y)."""
         body = "".join(other._parts)
         self._parts.append(f'<g transform="translate({n(x)},{n(y)})">{body}</g>')
 
     def _add(self, opening: str, tip: str) -> None:
-        """An element: what stands in its tag, and its tooltip."""
+        """Add an element: the content of its opening tag, and its tooltip."""
         name = opening.partition(" ")[0]
         self._parts.append(f"<{opening}><title>{escape(tip)}</title></{name}>" if tip else f"<{opening}/>")
 
@@ -138,14 +147,14 @@ class Drawing:
         self._add(f'line class="{role}" x1="{n(x1)}" y1="{n(y1)}" x2="{n(x2)}" y2="{n(y2)}"{thick}', tip)
 
     def path(self, points: Iterable[tuple[float, float]], role: str, tip: str = "") -> None:
-        """Straight lines from point to point."""
+        """Draw straight lines from point to point."""
         d = "L".join(f"{n(x)},{n(y)}" for x, y in points)
         if d:
             self._add(f'path class="{role}" d="M{d}"', tip)
 
     def text(self, x: float, y: float, text: str, role: str = "", anchor: Anchor = "start", turn: float = 0,
              tip: str = "") -> None:  # fmt: skip
-        """A line of text whose baseline begins (or ends, or has its middle) at (x, y)."""
+        """Draw a line of text; `anchor` says which point of its baseline is at (x, y), `turn` rotates it by degrees."""
         more = f' class="{role}"' if role else ""
         more += f' text-anchor="{anchor}"' if anchor != "start" else ""
         more += f' transform="rotate({n(turn)} {n(x)} {n(y)})"' if turn else ""
@@ -153,15 +162,15 @@ class Drawing:
         self._parts.append(f'<text x="{n(x)}" y="{n(y)}"{more}>{inside}{escape(text)}</text>')
 
     def mark(self, shape: Shape, x: float, y: float, r: float, role: str, tip: str = "") -> None:
-        """A shape about (x, y) that is about 2 r wide."""
+        """Draw a shape with its centre at (x, y), about 2 r wide."""
         if shape == "circle":
             self._add(f'circle class="{role}" cx="{n(x)}" cy="{n(y)}" r="{n(r)}"', tip)
             return
         d = "".join(f"{pen}{n(x + r * dx)},{n(y + r * dy)}" for pen, dx, dy in _SHAPES[shape])
-        self._add(f'path class="{role}" d="{d}{"" if shape in ("cross", "line") else "Z"}"', tip)
+        self._add(f'path class="{role}" d="{d}{"" if shape == "cross" else "Z"}"', tip)
 
     def x_axis(self, scale: Scale, y: float, top: float, values: Sequence[float], labels: Sequence[str]) -> None:
-        """A line at `y`, grid lines up to `top`, and below them as many labels, at even steps, as do not touch."""
+        """Draw an axis at `y`, grid lines up to `top`, and as many labels, at even steps, as do not overlap."""
         halves = [width_of(label, SMALL) / 2 for label in labels]
         places = [min(max(scale(v), h), self.width - h) for v, h in zip(values, halves, strict=True)]
         for value in values:
@@ -171,7 +180,7 @@ class Drawing:
         self.line(scale.start, y, scale.end, y, "axis")
 
     def y_axis(self, scale: Scale, left: float, right: float, values: Sequence[float], labels: Sequence[str]) -> None:
-        """Grid lines from `left` to `right`, labels to the left of them."""
+        """Draw grid lines from `left` to `right`, with labels on their left."""
         for value, label in zip(values, labels, strict=True):
             y = scale(value)
             self.line(left, y, right, y, "grid")
@@ -179,7 +188,7 @@ class Drawing:
 
 
 def _even(places: Sequence[float], halves: Sequence[float], first: int) -> list[int]:
-    """Every so many-th label, `first` among them, so that none touches the next."""
+    """Indices of every n-th label, including `first`, for the smallest n at which no two labels touch."""
     for step in range(1, len(places) + 1):
         kept = list(range(first % step, len(places), step))
         if all(places[b] - halves[b] > places[a] + halves[a] + 4 for a, b in pairwise(kept)):
@@ -189,7 +198,7 @@ def _even(places: Sequence[float], halves: Sequence[float], first: int) -> list[
 
 @dataclass(frozen=True)
 class Sample:
-    """An entry of a legend: what it looks like, and what that means. `shape` "rect" is a bar `height` units high."""
+    """An entry of a legend: a shape (``rect``: a bar of some height), its role in the style sheet, and its meaning."""
 
     shape: Shape | Literal["rect", "stroke"]
     role: str
@@ -197,27 +206,29 @@ class Sample:
     height: float = 10
 
 
-def legend(drawing: Drawing, samples: Sequence[Sample], x: float, y: float, right: float) -> float:
-    """Draw a legend from (x, y) to `right`, in as many lines as it takes; the height of it. Draws nothing if empty."""
-    at, line = x, y
+def legend(samples: Sequence[Sample], width: float) -> Drawing:
+    """Draw a legend in as many lines as it needs."""
+    drawing = Drawing(width, 18 if samples else 0, "Legend", "Meaning of the lines and marks")
+    x = y = 0.0
     for sample in samples:
-        label = fit(sample.label, right - x - 32, SMALL)
+        label = fit(sample.label, width - 32, SMALL)
         wide = 24 + width_of(label, SMALL) + 14
-        if at > x and at + wide - 14 > right:
-            at, line = x, line + 18
+        if x > 0 and x + wide - 14 > width:
+            x, y = 0.0, y + 18
         if sample.shape == "rect":
-            drawing.rect(at, line + 8 - sample.height / 2, 18, sample.height, sample.role)
+            drawing.rect(x, y + 8 - sample.height / 2, 18, sample.height, sample.role)
         elif sample.shape == "stroke":
-            drawing.line(at, line + 8, at + 18, line + 8, sample.role)
+            drawing.line(x, y + 8, x + 18, y + 8, sample.role)
         else:
-            drawing.mark(sample.shape, at + 9, line + 8, 4.5, sample.role)
-        drawing.text(at + 24, line + 12, label, "small")
-        at += wide
-    return line + 18 - y if samples else 0.0
+            drawing.mark(sample.shape, x + 9, y + 8, 4.5, sample.role)
+        drawing.text(x + 24, y + 12, label, "small")
+        x += wide
+        drawing.height = y + 18
+    return drawing
 
 
 def notice(width: float, title: str, text: str) -> str:
-    """A figure that has nothing to show yet, and says so."""
+    """Draw a placeholder for a figure that has nothing to show yet."""
     drawing = Drawing(width, 60, title, text)
     drawing.rect(0.5, 0.5, width - 1, 59, "track", corner=6)
     drawing.text(width / 2, 34, fit(text, width - 16), "quiet", "middle")

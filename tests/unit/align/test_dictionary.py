@@ -51,7 +51,7 @@ GUESSES: list[Callable[[str], bytes]] = [
 ]
 
 
-def test_hashes_of_labels_fall_to_a_dictionary() -> None:
+def test_a_dictionary_attack_breaks_hashed_labels() -> None:
     sent = b"".join(hashed(label, "entity", "federation/owner") for label in GRAPH.entities)
     assert onlooker_finds(sent, GUESSES) == set(GRAPH.entities)
 
@@ -74,7 +74,7 @@ def intersect(here: Keys, there: Keys) -> list[bytes]:
     return said
 
 
-def test_an_intersection_gives_a_dictionary_nothing_to_match() -> None:
+def test_a_dictionary_matches_nothing_in_an_intersection() -> None:
     partner = Graph(Vocabulary(sorted(DICTIONARY[::3])), Vocabulary([]), {})
     said = b"".join(intersect(label_keys(GRAPH), label_keys(partner)))
     assert not onlooker_finds(said, GUESSES)

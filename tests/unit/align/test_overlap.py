@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conftest import random_graph
 
 from fkge.align import (
     Common,
@@ -22,6 +21,7 @@ from fkge.align import (
 )
 from fkge.errors import SettingsError
 from fkge.graph import Graph, Vocabulary, read_graph
+from tests.conftest import random_graph
 
 
 @given(st.integers(0, 1000))

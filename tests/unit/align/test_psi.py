@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -137,7 +138,7 @@ def test_limits_hold_on_both_sides_before_any_work() -> None:
             configured(**bad)
 
 
-def test_sides_that_mean_different_things_do_not_begin() -> None:
+def test_sides_with_different_kinds_or_normalisations_are_refused() -> None:
     client, host = PsiClient(HERE, configured()), PsiHost(THERE, configured(), "relation")
     with pytest.raises(PeerError, match="another kind"):
         host.step(client.start())
@@ -188,7 +189,7 @@ def test_bad_messages_raise_and_leave_the_role_as_it_was(minimum: int) -> None:
                 role.step(data)
 
 
-def test_a_role_that_is_done_takes_nothing_more() -> None:
+def test_a_finished_role_refuses_messages() -> None:
     for minimum in (0, 1, 4):
         client, host = pair(min_overlap=minimum)
         said = talk(client, host)
@@ -224,23 +225,30 @@ def test_no_change_of_bytes_makes_a_side_find_anything_wrong(place: int, data: s
     assert (host.found is not None) == (place == 5)
 
 
+def transcript(*frames: bytes) -> bytes:
+    """What binds a frame to those before it, from both sides."""
+    digest = bytes(16)
+    for frame in frames:
+        digest = hashlib.blake2b(frame, digest_size=16, key=digest).digest()
+    return digest
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=300), st.sampled_from(list(Message)), st.booleans())
 def test_garbage_behind_a_good_head_is_refused(body: bytes, message: Message, begun: bool) -> None:
     client, host = pair()
     first = client.start()
-    if begun:
-        host.step(first)
-    for role in (client, host):
+    replies = [first, host.step(first) or b""] if begun else []
+    for role, frames in ((client, [first]), (host, replies)):
         with pytest.raises(PeerError):
-            role.step(_FRAME.pack(_MAGIC, message, 0, role._said) + body)
+            role.step(_FRAME.pack(_MAGIC, message, 0, transcript(*frames)) + body)
         assert role.found is None
 
 
 # -- peers that do not follow the protocol -------------------------------------------------------------
 
 
-def test_a_client_cannot_take_what_it_cannot_name() -> None:
+def test_a_client_cannot_claim_items_it_does_not_hold() -> None:
     client, host = pair()
     answer = host.step(client.start())
     assert answer is not None
@@ -268,7 +276,7 @@ def test_places_are_the_hosts_own_and_rise(places: tuple[int, int]) -> None:
     assert host.found == COMMON
 
 
-def test_a_host_that_makes_everything_seem_common_is_found_out() -> None:
+def test_a_host_that_makes_everything_seem_common_is_detected() -> None:
     """It knows one thing that the client holds, and where: from that it makes as many false matches as it likes."""
     client, host = pair()
     ask = client.start()
@@ -279,18 +287,19 @@ def test_a_host_that_makes_everything_seem_common_is_found_out() -> None:
     raised = [power.again([asked[known]])[0] for power in powers]
     host.step(ask)
     reply = _REPLY.pack(len(theirs), 0, host._public()) + b"".join([*theirs, *raised])
-    client_said = client._said
-    claim = client.step(_FRAME.pack(_MAGIC, Message.ANSWER, 0, client_said) + reply)
+    answer = _FRAME.pack(_MAGIC, Message.ANSWER, 0, transcript(ask)) + reply
+    claim = client.step(answer)
     assert claim is not None
     assert len(claim) == _FRAME.size + 5 * 4 + _PROOF  # the client believes that all five are common
     assert client.found is None
-    guess = client._proof(client._shared, client._said, b"host", ["ant"])
+    so_far = transcript(ask, answer, claim)
+    guess = client._proof(client._shared, so_far, b"host", ["ant"])
     with pytest.raises(PeerError, match="could not prove that it knows the 5"):
-        client.step(_FRAME.pack(_MAGIC, Message.AGREED, 0, client._said) + guess)
+        client.step(_FRAME.pack(_MAGIC, Message.AGREED, 0, so_far) + guess)
     assert client.found is None
 
 
-def test_a_peer_cannot_go_on_below_the_minimum_or_change_its_set() -> None:
+def test_a_peer_cannot_continue_below_the_minimum_or_change_its_set() -> None:
     def after_size() -> tuple[PsiClient, PsiHost, bytes]:
         client, host = pair(min_overlap=3)
         ask = client.step(host.step(client.start()) or b"")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fkge.align import Common, Tokens, clusters, initial_vectors, settle
+from fkge.align import Common, Tokens, agree_on_tokens, clusters, initial_vectors
 from fkge.align.links import KINDS, Kind
 from fkge.errors import SettingsError
 from fkge.graph import Graph, Vocabulary
@@ -72,11 +72,11 @@ def test_bits_of_tokens_are_fair_and_rows_independent() -> None:
     assert worst(np.arange(n, dtype=np.uint64)) > 6
 
 
-def test_equal_labels_begin_alike_only_by_a_link() -> None:
+def test_equal_labels_start_equal_only_with_a_link() -> None:
     graph = Graph(Vocabulary(["a", "b", "c"]), Vocabulary(["r"]), {})
     tokens = {name: Tokens.draw(graph, seed) for seed, name in enumerate("xy")}
     assert not np.intersect1d(tokens["x"]["entity"], tokens["y"]["entity"]).size
-    settle(tokens, {("x", "y"): (Common(np.array([0, 1]), NONE), Common(np.array([0, 2]), NONE))})
+    agree_on_tokens(tokens, {("x", "y"): (Common(np.array([0, 1]), NONE), Common(np.array([0, 2]), NONE))})
     assert np.array_equal(tokens["x"]["entity"][[0, 1]], tokens["y"]["entity"][[0, 2]])
     assert len(np.unique([*tokens["x"]["entity"], *tokens["y"]["entity"]])) == 4  # b and c are others elsewhere
 
@@ -91,7 +91,7 @@ def test_a_chain_of_owners_agrees_within_its_length(backwards: bool) -> None:
         pairs[a, b] = tuple(Common(rng.permutation(40)[:30], np.array([0])) for _ in "ab")
     if backwards:
         pairs = dict(reversed(pairs.items()))
-    rounds = settle(tokens, pairs)  # type: ignore[arg-type]
+    rounds = agree_on_tokens(tokens, pairs)  # type: ignore[arg-type]
     assert rounds <= len(names)
     assert len({int(tokens[name]["relation"][0]) for name in names}) == 1
     assert len({int(tokens[name]["relation"][1]) for name in names}) == 6
@@ -109,7 +109,7 @@ def test_vectors_are_equal_exactly_on_linked_rows(owners: int, seed: int) -> Non
             n = int(rng.integers(0, 8))
             ids[a, b] = rng.permutation(25)[:n], rng.permutation(25)[:n]
             pairs[a, b] = Common(ids[a, b][0], NONE), Common(ids[a, b][1], NONE)
-    settle(tokens, pairs)
+    agree_on_tokens(tokens, pairs)
     numbers, count = clusters(dict.fromkeys(names, 25), ids)
     vectors = np.concatenate([initial_vectors(tokens[name]["entity"], 4, 0.5, seed) for name in names])
     same_thing = np.concatenate([numbers[name] for name in names])

@@ -1,4 +1,4 @@
-"""The live view fits, whatever happens, and shows what happened."""
+"""The live view fits every terminal and shows what happened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fkge.cli.live import View, _bytes, _minutes
-from fkge.history import History
+from fkge.experiment.history import History
 
 
 class Clock:
@@ -67,13 +67,13 @@ def test_a_shared_track_is_not_compared_with_control() -> None:
     assert "Δ ctrl" not in drawn(view, width=100)[1]
 
 
-def test_a_row_says_how_an_owner_does() -> None:
+def test_a_row_shows_the_figures_of_an_owner() -> None:
     view, _ = federated(["ant", "bee"])
     view.feed({"event": "state", "arm": "federated", "owner": "bee", "state": "sleep", "t": 11.0})
     view.feed({"event": "died", "arm": "federated", "owner": "ant", "why": "killed by signal 9", "t": 12.0})
     head, titles, ant, bee, *said = drawn(view, width=100)
     assert "circle  federated (arm 2 of 2)" in head
-    assert head.endswith("75%  1:00, about 0:20 to go")
+    assert head.endswith("75%  1:00, about 0:20 left")
     words = ["owner", "does", "epochs", "MRR", "best", "Δ", "ctrl", "exch.", "kept", "back", "sent", "ε"]
     assert titles.split() == words
     assert ant.split()[:2] == ["ant", "died"]
@@ -83,7 +83,7 @@ def test_a_row_says_how_an_owner_does() -> None:
     assert "bee learned from ant: 0.300 → 0.331" in said
 
 
-def test_what_matters_less_leaves_first() -> None:
+def test_less_important_columns_are_left_out_first() -> None:
     view, _ = federated(["ant", "bee"])
     assert "sent" in drawn(view, 90)[1]
     assert "sent" not in drawn(view, 60)[1]
@@ -103,7 +103,7 @@ def test_a_resumed_run_counts_its_speed_from_where_it_was() -> None:
     assert resumed.remaining == 10.0  # an eighth of all took ten seconds, and an eighth is left
 
 
-def test_before_anything_has_happened_there_is_a_line() -> None:
+def test_an_empty_view_has_one_line() -> None:
     view = View("circle", {"control": 20}, History(), Clock())
     assert [line.split()[0] for line in drawn(view)] == ["circle"]
 

@@ -42,7 +42,7 @@ def test_the_federation_shares_countries_and_keeps_a_relation(tmp_path: Path) ->
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x")
-    with pytest.raises(RunError, match="is there already"):
+    with pytest.raises(RunError, match="exists already"):
         write_project(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import arc, tiny_settings
 
+from fkge.experiment.simulation import Simulation
 from fkge.federation import Federation, Links, Member
 from fkge.graph import Graph, Policy, Vocabulary
-from fkge.simulations import Simulation
+from tests.conftest import arc, tiny_settings
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
 
 UNKIND = "<img src=x onerror=alert(1)>&\"'"
 
@@ -34,3 +39,13 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulation = Simulation.create(folder, Federation("circle", members, links), tiny_settings(), engine="in-process")
     simulation.run()
     return folder
+
+
+@pytest.fixture
+def client(simulated: Path) -> Iterator[TestClient]:
+    """A client that has shown the token."""
+    from tests.unit.dashboard.clients import TOKEN, client_of
+
+    with client_of(simulated) as client:
+        assert client.get("/", params={"token": TOKEN}).status_code == 303
+        yield client

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fkge.data import build, recipe
-from fkge.data.atlas.languages import WHEEL
+from fkge.data.atlas.owners import GFLANGUAGES
 from fkge.errors import DataError, MissingLibraryError
 
 
@@ -28,7 +28,7 @@ def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FKGE_CACHE", str(tmp_path_factory.mktemp("cache")))
         try:
-            WHEEL.fetch()
+            GFLANGUAGES.fetch()
         except DataError as error:
             pytest.skip(str(error))
         return build("atlas")

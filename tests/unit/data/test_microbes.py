@@ -1,4 +1,4 @@
-"""The microbes: what is read from a model, and the federation of the two real ones."""
+"""``microbes``: the claims read from a model, and the real federation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODEL = b"""<?xml version="1.0"?>
 </model></sbml>"""
 
 
-def test_what_a_model_says() -> None:
+def test_reads_claims_from_sbml() -> None:
     assert clean(claims(MODEL)) == {
         ("metabolite:glc__D_c", "in_compartment", "compartment:c"),
         ("metabolite:glc__D_e", "in_compartment", "compartment:e"),
@@ -52,12 +52,12 @@ def test_what_a_model_says() -> None:
 def test_offline(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(DataError, match=r"cobra-0\.32\.1-py2\.py3-none-any\.whl cannot be fetched .* pip download"):
+    with pytest.raises(DataError, match=r"cobra-0\.32\.1-py2\.py3-none-any\.whl cannot be downloaded .* pip download"):
         build("microbes")
     assert not list(cache.glob("microbes-*"))
 
 
-def test_the_real_ones(cache: Path) -> None:
+def test_builds_the_real_federation(cache: Path) -> None:
     try:
         COBRA.fetch()
     except DataError as error:

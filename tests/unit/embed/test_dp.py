@@ -14,25 +14,15 @@ from scipy import optimize, stats
 
 from fkge.embed import DpSettings, DpTrainer, make_tables
 from fkge.embed.dp import EagerSteps
-from fkge.embed.dp_lazy import LazySteps, _Debt
+from fkge.embed.kernels.lazy_noise import LazySteps
 from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
 from fkge.evaluation import Known, metrics, rank
 from fkge.graph import read_graph
 from fkge.settings import TrainSettings
+from tests.unit.embed.trainers import DP_BASE, TRIPLES, dp_trainer_of
 
 NOTHING = np.empty((0, 3), np.int64)
-TRIPLES = np.unique(np.random.default_rng(0).integers([40, 5, 40], size=(300, 3)), axis=0)
-BASE: dict[str, Any] = {"dim": 6, "init": 0.5, "margin": 2.0, "device": "cpu"}
-
-
-def trainer_of(
-    triples: Any = TRIPLES, shape: tuple[int, int] = (40, 5), train: dict[str, Any] | None = None, key: int = 0,
-    dtype: torch.dtype = torch.float32, **private: Any,
-) -> DpTrainer:  # fmt: skip
-    s = TrainSettings(**(BASE | (train or {})))
-    tables = make_tables(s, *shape, dtype)
-    return DpTrainer(tables, triples, s, DpSettings(**private), torch.Generator().manual_seed(key))
 
 
 def copies(tables: Tables) -> dict[str, torch.Tensor]:
@@ -58,7 +48,7 @@ def test_every_number_gets_noise_of_sigma_clips(kernels: bool) -> None:
     triples, results = TRIPLES[:20], []
     for sigma in (0.0, 1.7):
         how: dict[str, Any] = {"optimizer": "sgd", "lr": 0.3, "negatives": 2, "noise": sigma}
-        trainer = trainer_of(triples, (400, 150), train={"kernels": kernels, "dim": 32}, clip=0.05, **how)
+        trainer = dp_trainer_of(triples, (400, 150), train={"kernels": kernels, "dim": 32}, clip=0.05, **how)
         begun = copies(trainer.tables)
         trainer.run_epoch()
         results.append((begun, copies(trainer.tables)))
@@ -82,14 +72,14 @@ def spread(optimizer: str, steps: int, momentum: float = 0.9) -> float:
 
 @pytest.mark.parametrize(("optimizer", "lazy"), WAYS)
 def test_noise_of_many_steps_adds_up(optimizer: str, lazy: bool) -> None:
-    trainer = trainer_of(
+    trainer = dp_trainer_of(
         NOTHING, (300, 200), optimizer=optimizer, lazy=lazy, rate=0.05, lr=0.01, noise=2.0, average=0.5
     )
     assert isinstance(trainer._steps, LazySteps if lazy else EagerSteps)
     before = copies(trainer.tables)
     for _ in range(2):
         assert trainer.run_epoch() == 0.0
-    assert trainer.steps_in(2) == 40
+    assert trainer.private.steps_in(2) == 40
     for name, value in before.items():
         assert is_gaussian(trainer.tables[name] - value, 0.02 * spread(optimizer, 40))
         if optimizer == "momentum":
@@ -97,70 +87,9 @@ def test_noise_of_many_steps_adds_up(optimizer: str, lazy: bool) -> None:
             assert is_gaussian(trainer.tables.state(name, "mean"), sigma)
 
 
-@pytest.mark.parametrize("momentum", [0.5, 0.9])
-@pytest.mark.parametrize("k", [1, 2, 7, 40])
-def test_a_debt_is_the_law_of_its_steps(momentum: float, k: int) -> None:
-    """The 2 × 2 covariance of (v, x) against k steps taken one by one, and what k deterministic steps do."""
-    rng, lr, sigma, n = np.random.default_rng(k), 0.3, 1.5, 200_000
-    start_v, start_x = 0.7, -0.2
-    v, x = np.full(n, start_v), np.full(n, start_x)
-    for _ in range(k):
-        v = momentum * v + sigma * rng.standard_normal(n)
-        x = x - lr * v
-    debt = _Debt(k, sigma, momentum, lr, np.dtype(np.float64))
-    keep, slide, first, second, third = (a[k] for a in debt.arrays)
-    expected = np.array([[first**2, first * second], [first * second, second**2 + third**2]])
-    found = np.cov(v, x)
-    # The standard error of a covariance of n Gaussians is at most √(2/n) of the variances' geometric mean.
-    scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-    assert np.abs(found - expected).max() / scale.max() < 5 * math.sqrt(2 / n)
-    assert np.abs((found - expected) / scale).max() < 5 * math.sqrt(2 / n)
-    assert abs(v.mean() - keep * start_v) < 5 * first / math.sqrt(n)
-    assert abs(x.mean() - (start_x - slide * start_v)) < 5 * math.sqrt(expected[1, 1] / n)
-    if k > 1:  # one step too few would be seen
-        short = debt.arrays[3][k - 1] ** 2 + debt.arrays[4][k - 1] ** 2
-        assert abs(found[1, 1] - short) / short > 6 * math.sqrt(2 / n)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_lazy_without_noise_is_eager_to_the_rounding(optimizer: str) -> None:
-    results = []
-    for lazy in (True, False):
-        how: dict[str, Any] = {"optimizer": optimizer, "lazy": lazy, "rate": 0.05, "lr": 0.02, "noise": 0.0}
-        trainer = trainer_of(train={"seed": 3}, dtype=torch.float64, gather=7, **how)
-        results.append(([trainer.run_epoch() for _ in range(3)], trainer.tables.export(state=True)))
-    assert results[0][0] == pytest.approx(results[1][0], rel=1e-12)
-    for name, tensor in results[1][1].items():
-        torch.testing.assert_close(results[0][1][name], tensor, rtol=1e-10, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_lazy_has_the_law_of_eager_while_it_learns(optimizer: str) -> None:
-    """Twins with triples: rows touched often, seldom and never end alike. 3⁄2σ would be seen."""
-
-    def moved(lazy: bool, noise: float = 2.0) -> list[np.ndarray[Any, Any]]:
-        parts: dict[str, list[torch.Tensor]] = {"hub": [], "rest": []}
-        for key in range(60):
-            trainer = trainer_of(
-                hub, (60, 2), key=key + 100 * lazy, optimizer=optimizer, lazy=lazy, rate=0.1, lr=0.05, noise=noise,
-                negatives=1, dtype=torch.float64,
-            )  # fmt: skip
-            begun = trainer.tables["entity"].clone()
-            trainer.run_epoch()
-            difference = trainer.tables["entity"] - begun
-            parts["hub"].append(difference[:6])
-            parts["rest"].append(difference[6:])
-        return [torch.stack(part).flatten().numpy() for part in parts.values()]
-
-    hub = np.array([[i % 6, i % 2, (i * 5 + 1) % 6] for i in range(30)])
-    for lazy, eager, loud in zip(moved(True), moved(False), moved(True, 3.0), strict=True):
-        assert stats.ks_2samp(lazy, eager).pvalue > 0.01
-        assert stats.ks_2samp(loud, eager).pvalue < 1e-6
-
-
 def test_adam_gets_its_noise_too() -> None:
     """Its first moment is linear in the noise, so it tells."""
-    trainer = trainer_of(NOTHING, (300, 200), optimizer="adam", rate=0.2, lr=0.01, noise=2.0)
+    trainer = dp_trainer_of(NOTHING, (300, 200), optimizer="adam", rate=0.2, lr=0.01, noise=2.0)
     assert isinstance(trainer._steps, EagerSteps)
     trainer.run_epoch()
     sigma = 2 * 0.1 * math.sqrt((1 - 0.81**5) / (1 - 0.81))
@@ -169,7 +98,7 @@ def test_adam_gets_its_noise_too() -> None:
 
 
 def test_adam_takes_adams_steps() -> None:
-    trainer = trainer_of(TRIPLES, optimizer="adam", noise=0.0, lr=0.05, clip=1e6, dtype=torch.float64)
+    trainer = dp_trainer_of(TRIPLES, optimizer="adam", noise=0.0, lr=0.05, clip=1e6, dtype=torch.float64)
     mirror = trainer.tables["entity"].clone().requires_grad_()
     torch_adam = torch.optim.Adam([mirror], lr=0.05)
     for _ in range(4):
@@ -187,7 +116,7 @@ def test_adam_takes_adams_steps() -> None:
 def test_the_order_of_triples_does_not_matter(kernels: bool) -> None:
     results = []
     for order in (np.arange(len(TRIPLES)), np.random.default_rng(1).permutation(len(TRIPLES))):
-        trainer = trainer_of(TRIPLES[order], train={"kernels": kernels}, noise=0.3, gather=50, dtype=torch.float64)
+        trainer = dp_trainer_of(TRIPLES[order], train={"kernels": kernels}, noise=0.3, gather=50, dtype=torch.float64)
         for _ in range(3):
             trainer.run_epoch()
         results.append(copies(trainer.tables))
@@ -201,17 +130,21 @@ def test_nothing_is_divided_by_how_many_triples_there_are(rate: float) -> None:
     moved = []
     for triples in (TRIPLES, np.concatenate([TRIPLES, TRIPLES])):
         how: dict[str, Any] = {"optimizer": "sgd", "noise": 0.0, "lr": 0.01, "dtype": torch.float64}
-        trainer = trainer_of(triples, **how)
+        trainer = dp_trainer_of(triples, **how)
         before = trainer.tables["entity"].clone()
         trainer.run_epoch()
         moved.append(trainer.tables["entity"] - before)
     torch.testing.assert_close(2 * moved[0], moved[1])
-    assert trainer_of(TRIPLES, rate=rate).steps_in(3) == trainer_of(NOTHING, rate=rate).steps_in(3) == round(3 / rate)
+    assert (
+        dp_trainer_of(TRIPLES, rate=rate).private.steps_in(3)
+        == dp_trainer_of(NOTHING, rate=rate).private.steps_in(3)
+        == round(3 / rate)
+    )
 
 
 @pytest.mark.parametrize(("rate", "optimizer"), [(1.0, "adam"), (0.1, "momentum")])
 def test_public_relations_stay_as_they_are(rate: float, optimizer: str) -> None:
-    trainer = trainer_of(relations="public", rate=rate, optimizer=optimizer, average=0.5)
+    trainer = dp_trainer_of(relations="public", rate=rate, optimizer=optimizer, average=0.5)
     before = copies(trainer.tables)
     trainer.run_epoch()
     assert torch.equal(trainer.tables["relation"], before["relation"])
@@ -226,13 +159,13 @@ def test_public_relations_stay_as_they_are(rate: float, optimizer: str) -> None:
 def test_whoever_looks_between_chunks_sees_all_noise(lazy: bool) -> None:
     """`stop` may save the tables. Then training goes on from there, in another life, and the noise still adds up."""
     how: dict[str, Any] = {"optimizer": "momentum", "rate": 0.05, "lr": 0.01, "noise": 2.0, "lazy": lazy}
-    trainer = trainer_of(NOTHING, (600, 3), **how)
+    trainer = dp_trainer_of(NOTHING, (600, 3), **how)
     begun = trainer.tables["entity"].clone()
     assert trainer.run_epoch(stop=lambda: True) is None
     assert (trainer.epoch, trainer.chunk) == (0, 1)
     assert is_gaussian(trainer.tables["entity"] - begun, 0.02 * spread("momentum", 5))
 
-    other = trainer_of(NOTHING, (600, 3), **how)  # the same seed for its noise, as a careless caller would
+    other = dp_trainer_of(NOTHING, (600, 3), **how)  # the same seed for its noise, as a careless caller would
     other.tables.load(trainer.tables.export(state=True))
     other.move_to(trainer.position())
     assert other.position() == trainer.position()
@@ -248,7 +181,7 @@ def test_whoever_looks_between_chunks_sees_all_noise(lazy: bool) -> None:
 
 
 def test_an_epoch_in_two_lives_has_the_steps_of_one() -> None:
-    trainer = trainer_of(rate=0.1, optimizer="sgd", noise=0.0)
+    trainer = dp_trainer_of(rate=0.1, optimizer="sgd", noise=0.0)
     seen: list[int] = []
     asked = iter([False, True])
     assert trainer.run_epoch(stop=lambda: seen.append(trainer.chunk) or next(asked)) is None  # type: ignore[func-returns-value]
@@ -261,18 +194,18 @@ def test_an_epoch_in_two_lives_has_the_steps_of_one() -> None:
 
 
 def test_it_takes_no_graft() -> None:
-    trainer = trainer_of()
+    trainer = dp_trainer_of()
     with pytest.raises(SettingsError, match="no virtual triples"):
         trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.zeros(0, 3))
     trainer.ungraft()
     assert not trainer.grafted
     with pytest.raises(SettingsError, match="TransR cannot be trained privately"):
-        trainer_of(train={"model": "TransR"})
+        dp_trainer_of(train={"model": "TransR"})
 
 
 def test_the_key_comes_from_the_system_unless_a_simulation_gives_one() -> None:
     def run(noise: torch.Generator | None) -> torch.Tensor:
-        s = TrainSettings(**BASE)
+        s = TrainSettings(**DP_BASE)
         trainer = DpTrainer(make_tables(s, 40, 5), TRIPLES, s, DpSettings(), noise)
         trainer.run_epoch()
         return trainer.tables["entity"]
@@ -283,7 +216,7 @@ def test_the_key_comes_from_the_system_unless_a_simulation_gives_one() -> None:
 
 
 def test_averages() -> None:
-    trainer = trainer_of(average=1.0, dtype=torch.float64)
+    trainer = dp_trainer_of(average=1.0, dtype=torch.float64)
     assert torch.equal(trainer.averaged("entity"), trainer.tables["entity"]), "nothing to average yet"
     seen = []
     for _ in range(5):
@@ -295,7 +228,7 @@ def test_averages() -> None:
     assert torch.equal(trainer.averaged("entity")[3], torch.ones(6, dtype=torch.float64))
     trainer.run_epoch()
     torch.testing.assert_close(trainer.averaged("entity")[3], trainer.tables["entity"][3])
-    recent = trainer_of(average=0.25, noise=0.0, dtype=torch.float64)
+    recent = dp_trainer_of(average=0.25, noise=0.0, dtype=torch.float64)
     for step in range(1, 201):
         recent.tables["entity"].fill_(step)
         recent._average()
@@ -316,11 +249,32 @@ assert trainer.run_epoch() is not None
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+def test_what_private_training_cannot_heed_is_replaced() -> None:
+    train = TrainSettings(
+        model="ComplEx", dim=16, loss="1vsall", reciprocal=True, optimizer="adagrad", smoothing=0.1, dropout=0.2,
+        relation_weight=0.5, regularization=1e-3, regularizer="n3", device="cpu",
+    )  # fmt: skip
+    private = DpSettings(noise=1.0)
+    got = private.of(train)
+    assert (got.loss, got.reciprocal, got.regularizer, got.model) == ("sampled", False, "n3", "ComplEx")
+    tables = make_tables(got, 12, 3)
+    trainer = DpTrainer(tables, torch.tensor([[0, 1, 2], [3, 2, 4]]), got, private)
+    assert trainer.run_epoch() is not None
+    assert private.of(train.model_copy(update={"loss": "sigmoid"})).loss == "sigmoid"
+
+
+def test_travel_needs_a_margin() -> None:
+    private = DpSettings(optimizer="momentum", travel=0.5)
+    assert private.rate_for(1.0, 10, 16, 4.0) > 0
+    with pytest.raises(SettingsError, match=r"dp.travel counts in margins.* set dp.lr"):
+        private.rate_for(1.0, 10, 16, 0.0)
+
+
 def test_settings_name_what_is_wrong() -> None:
     for key, value in (("rate", 0.0), ("rate", 1.5), ("clip", 0.0), ("noise", -1.0), ("negatives", 0), ("lr", 0.0)):
         with pytest.raises(SettingsError, match=key):
             DpSettings.build({key: value})
-    train = DpSettings(lr=0.3).of(TrainSettings(**BASE))
+    train = DpSettings(lr=0.3).of(TrainSettings(**DP_BASE))
     assert (train.lr, train.share, train.filtered, train.corruption) == (0.3, 1, False, "uniform")
 
 

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fkge.embed import dp_gradients, make_tables
-from fkge.embed.dp_gradients import Examples, Gradients, TorchGradients, draw, make_gradients
-from fkge.embed.dp_kernels import KernelGradients
-from fkge.embed.losses import loss_per_positive, margin_of
+from fkge.embed.batches import Examples
+from fkge.embed.dp_gradients import Gradients, TorchGradients, draw, make_gradients
+from fkge.embed.kernels.private import KernelGradients
+from fkge.embed.losses import find_loss, margin_of
 from fkge.embed.models import Relations
 from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
+from tests.unit.embed.softmax_twin import penalty
 
 MODELS = [("TransE", 1), ("TransE", 2), ("DistMult", 1), ("ComplEx", 1), ("RotatE", 1)]
 BASE: dict[str, Any] = {"dim": 4, "init": 0.7, "margin": 2.0, "device": "cpu"}
@@ -58,9 +60,12 @@ def brute(tables: Tables, s: TrainSettings, examples: Examples, clip: float, lea
         h, r, t = (int(x[i]) for x in (examples.head, examples.relation, examples.tail))
         negatives = examples.negative[i].tolist()
         bad = torch.stack([score(h, r, n) if examples.corrupt_tail[i] else score(n, r, t) for n in negatives])
-        loss = loss_per_positive(s.loss, score(h, r, t), bad, margin_of(s), s.temperature)
-        cubes = sum((x.abs() ** 3).sum() for x in (whole["entity"][h], whole["entity"][t], whole["relation"][r]))
-        parts = torch.autograd.grad(loss + s.regularization * cubes, [whole[n] for n in names])
+        if s.loss == "sampled":
+            bad = bad + np.log((tables.entities - 1) / len(negatives))
+        loss = find_loss(s.loss).per_positive(score(h, r, t), bad, margin_of(s), s.temperature)
+        rows = (("entity", h), ("entity", t), ("relation", r))
+        sums = sum(penalty(s, whole[name][i], tables.spec(name).complex) for name, i in rows)
+        parts = torch.autograd.grad(loss + s.regularization * sums, [whole[n] for n in names])
         gradient = torch.cat([part.flatten() for part in parts])
         total += gradient / max(clip, float(gradient.norm()))
     return total
@@ -80,6 +85,20 @@ def test_both_ways_equal_brute_force(model: str, norm: int, loss: str, learn: bo
         for way in (TorchGradients, KernelGradients):
             found = summed(way(tables, s, clip, learn=learn), tables, examples, learn)
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11, msg=f"{way.__name__}, clip {clip}")
+
+
+@pytest.mark.parametrize(
+    ("loss", "regularizer"), [("sampled", "l3"), ("sampled", "n3"), ("sigmoid", "n3"), ("margin", "f2")]
+)
+@pytest.mark.parametrize(("model", "norm"), MODELS)
+def test_what_is_not_compiled_equals_brute_force_too(model: str, norm: int, loss: str, regularizer: str) -> None:
+    s = TrainSettings(model=model, norm=norm, loss=loss, regularizer=regularizer, regularization=0.1, **BASE)  # type: ignore[arg-type]
+    tables = tables_of(s, 5, 2, torch.float64)
+    triples = torch.from_numpy(np.random.default_rng(0).integers([5, 2, 5], size=(20, 3)))
+    examples = drawn(triples, 5, 3)
+    way = make_gradients(tables, s, 0.8, learn=True)
+    assert isinstance(way, TorchGradients)
+    torch.testing.assert_close(summed(way, tables, examples), brute(tables, s, examples, 0.8), rtol=1e-9, atol=1e-11)
 
 
 @settings(max_examples=150, deadline=None)
@@ -160,4 +179,17 @@ def test_negatives_are_uniform_and_of_each_step_anew() -> None:
 def test_models_that_project_are_refused(model: str) -> None:
     s = TrainSettings(model=model, **BASE)
     with pytest.raises(SettingsError, match=f"{model} cannot be trained privately.*use TransE, DistMult"):
+        make_gradients(make_tables(s, 4, 2), s, 0.1, learn=True)
+
+
+@pytest.mark.parametrize("loss", ["1vsall", "kvsall"])
+def test_losses_over_all_entities_are_refused(loss: str) -> None:
+    s = TrainSettings(loss=loss, **BASE)
+    with pytest.raises(SettingsError, match=f"loss: {loss} cannot be trained privately"):
+        make_gradients(make_tables(s, 4, 2), s, 0.1, learn=True)
+
+
+def test_reciprocal_relations_are_refused() -> None:
+    s = TrainSettings(reciprocal=True, **BASE)
+    with pytest.raises(SettingsError, match="reciprocal: TransE cannot be trained privately"):
         make_gradients(make_tables(s, 4, 2), s, 0.1, learn=True)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from fkge.embed import dp_kernels
-from fkge.embed.dp_noise import ROUNDS, Noise, _gaussians, _words, fresh_key
+from fkge.embed.dp_noise import Noise, _words, fresh_key
+from fkge.embed.kernels import private
 
 CPU = torch.device("cpu")
 KEY = bytes(range(32))
@@ -24,17 +24,9 @@ def test_the_key_stream_is_chacha() -> None:
                466482d2 09aa9f07 05d7c214 a2028bd9 d19c12b5 b94e16de e883d0cb 4e3c50a2"""
     expected = [int(word, 16) for word in block.split()]
     slow = _words(key, *where.values(), CPU)[0, :, 0]
-    fast = dp_kernels.chacha(key, *where.values())[0, :, 0]
+    fast = private.chacha(key, *where.values())[0, :, 0]
     assert [word & 0xFFFFFFFF for word in slow.tolist()] == expected
     assert fast.tolist() == expected
-
-
-def test_the_compiled_twin_gives_the_same_words_and_gaussians() -> None:
-    key, start = np.frombuffer(KEY, "<u4").astype(np.uint32), 2**32 - 5  # the counter's halves carry within
-    words = _words(key, 1, start, 37, ROUNDS, CPU)
-    assert np.array_equal(dp_kernels.chacha(key, 1, start, 37, ROUNDS).view(np.int32), words.numpy())
-    found = torch.from_numpy(dp_kernels.gaussians(key, 1, start, 37, ROUNDS))
-    torch.testing.assert_close(found, _gaussians(words), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kernels", [True, False])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.conftest import random_graph
 
 from fkge.embed import (
     MODELS,
@@ -15,15 +15,10 @@ from fkge.embed import (
     Trainer,
     fit,
     load_checkpoint,
-    load_model,
-    make_tables,
     save_checkpoint,
-    save_model,
 )
-from fkge.errors import RunError, SettingsError
-from fkge.settings import TrainSettings
-
-GRAPH = random_graph()
+from fkge.errors import SettingsError
+from tests.unit.embed.trainers import trainer_of
 
 
 class Memory:
@@ -31,23 +26,17 @@ class Memory:
 
     def __init__(self) -> None:
         self.kept: list[int] = []
-        self.states: list[dict[str, Any]] = []
+        self.states: list[FitState] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     def best(self, trainer: Trainer) -> None:
         self.kept.append(trainer.epoch)
 
-    def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
+    def checkpoint(self, trainer: Trainer, state: FitState) -> None:
         self.states.append(state)
 
     def event(self, name: str, **fields: Any) -> None:
         self.events.append((name, fields))
-
-
-def trainer_of(**changes: Any) -> Trainer:
-    base = {"dim": 6, "batch": 50, "negatives": 4, "device": "cpu", "epochs": 8, "validate_every": 1, "patience": 3}
-    s = TrainSettings(**{**base, **changes})
-    return Trainer(make_tables(s, 40, 5), GRAPH.train, s)
 
 
 def test_best_by_validation_decay_and_patience() -> None:
@@ -79,16 +68,28 @@ def test_divergence_is_said() -> None:
         fit(trainer, Memory())
 
 
-@pytest.mark.parametrize("model", list(MODELS))
+NEGATIVES = {"filtered": True, "corruption": "bernoulli"}
+WAYS: list[dict[str, Any]] = [
+    *({"model": model, **NEGATIVES} for model in MODELS),
+    {"model": "ComplEx", "loss": "sampled", "reciprocal": True, **NEGATIVES},
+    {
+        "model": "ComplEx", "loss": "1vsall", "reciprocal": True, "dropout": 0.3, "batch": 120, "optimizer": "adagrad",
+        "smoothing": 0.1, "regularization": 0.01, "regularizer": "n3", "relation_weight": 0.5,
+    },
+    {"model": "TransE", "loss": "kvsall", "dropout": 0.3, "batch": 60},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way['model']} {way.get('loss', 'sigmoid')}")
 def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fkge.embed.batches._CHUNK_IDS", 600)  # several chunks an epoch
-    changes = {"model": model, "epochs": 4, "filtered": True, "corruption": "bernoulli"}
+    changes = {**way, "epochs": 4}
 
     class OnDisk(Memory):
-        def checkpoint(self, trainer: Trainer, state: dict[str, Any]) -> None:
-            save_checkpoint(tmp_path / "c", trainer, state)
+        def checkpoint(self, trainer: Trainer, state: FitState) -> None:
+            save_checkpoint(tmp_path / "c", trainer, asdict(state))
 
     def score_of(trainer: Trainer) -> float:
         return float(trainer.tables["entity"].double().sum())
@@ -116,46 +117,6 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(
     assert (done.best_score, done.best_epoch, done.stale) == (whole.best_score, whole.best_epoch, whole.stale)
     for name, tensor in straight.tables.export(state=True).items():
         assert torch.equal(tensor, trainer.tables.export(state=True)[name]), name
-
-
-@pytest.mark.parametrize("model", list(MODELS))
-def test_models_read_back(model: str, tmp_path: Path) -> None:
-    trainer = trainer_of(model=model)
-    trainer.run_epoch()
-    save_model(tmp_path / "m", trainer.tables, trainer.settings)
-    tables, settings = load_model(tmp_path / "m", "cpu")
-    assert settings == trainer.settings
-    assert not any("." in name for name in tables.export(state=False))
-    for name, tensor in trainer.tables.export(state=False).items():
-        assert torch.equal(tensor, tables.export(state=False)[name])
-
-
-def test_the_same_state_is_the_same_file(tmp_path: Path) -> None:
-    trainer = trainer_of()
-    save_checkpoint(tmp_path / "a", trainer, {"x": 1, "y": 2})
-    save_checkpoint(tmp_path / "b", trainer, {"y": 2, "x": 1})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
-    trainer = trainer_of()
-    path = tmp_path / "c"
-    save_checkpoint(path, trainer, {})
-    data = path.read_bytes()
-    for bad in (data[:100], data[:-5], b"", b"\xff" * 64):
-        path.write_bytes(bad)
-        with pytest.raises(RunError, match="damaged"):
-            load_checkpoint(path, trainer)
-    with pytest.raises(RunError, match="no such file"):
-        load_model(tmp_path / "none")
-    save_model(path, trainer.tables, trainer.settings)
-    with pytest.raises(RunError, match=r"is no fkge\.checkpoint"):
-        load_checkpoint(path, trainer)
-    save_checkpoint(path, trainer, {})
-    with pytest.raises(RunError, match="does not fit this run"):
-        load_checkpoint(path, trainer_of(dim=7))
-    with pytest.raises(RunError, match="does not fit this run"):
-        load_checkpoint(path, trainer_of(model="TransH"))
 
 
 def test_a_linear_schedule_ends_at_its_share() -> None:

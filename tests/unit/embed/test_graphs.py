@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import random_graph
 
 from fkge.embed import MODELS, Trainer, make_tables
 from fkge.embed.batches import Batch, Batcher
@@ -18,6 +17,7 @@ from fkge.embed.models import TransE
 from fkge.embed.steps import AutogradStep, make_step
 from fkge.embed.tables import Tables
 from fkge.settings import TrainSettings
+from tests.conftest import random_graph
 
 TRAIN = torch.from_numpy(random_graph().train.copy()).long()
 BASE: dict[str, Any] = {"dim": 6, "batch": 32, "negatives": 5, "lr": 0.02, "margin": 2.0, "init": 0.5}

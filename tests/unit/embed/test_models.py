@@ -160,3 +160,16 @@ def test_unknown_model_names_its_neighbours() -> None:
 def test_impossible_shapes_are_refused(name: str, options: dict[str, int]) -> None:
     with pytest.raises(SettingsError):
         tables_of(name, **options)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_relation_queries_are_scores(name: str, triples: torch.Tensor) -> None:
+    """Where a model has one, its product with a relation's row is the triple's score."""
+    t = tables_of(name)
+    head, relation, tail = triples.unbind(1)
+    query = t.model.relation_query(t["entity"][head], t["entity"][tail])
+    if name not in ("DistMult", "ComplEx"):
+        assert query is None
+        return
+    assert query is not None
+    torch.testing.assert_close((query * t["relation"][relation]).sum(1), scores(t, triples))

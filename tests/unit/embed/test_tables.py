@@ -1,14 +1,14 @@
-"""The federation's interface: rows out and in, growth and shrinking, snapshots."""
+"""Tables of vectors: rows read and replaced, growth and shrinking, snapshots."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tests.conftest import random_graph
 
 from fkge.embed import MODELS, Tables, Trainer, make_tables, model_class
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
+from tests.conftest import random_graph
 
 GRAPH = random_graph()
 
@@ -64,40 +64,6 @@ def test_wrong_shapes_are_refused() -> None:
         tables.append("entity", torch.zeros(2, 7))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
-@pytest.mark.parametrize("model", list(MODELS))
-def test_a_graft_trains_and_leaves_without_a_trace(model: str, optimizer: str) -> None:
-    tables, trainer = trained(model, optimizer=optimizer)
-    shapes = {k: v.shape for k, v in tables.export(state=True).items()}
-    virtual = torch.tensor([[40, 5, 0], [1, 0, 41], [40, 5, 41]])
-    entities, relations = torch.randn(2, tables.width("entity")), torch.randn(1, tables.width("relation"))
-    graft = trainer.graft(entities, relations, virtual)
-    assert (graft.entities, graft.relations) == (range(40, 42), range(5, 6))
-    assert trainer.triples == len(GRAPH.train) + 3
-    before = tables["entity"].clone()
-    assert torch.equal(before[40:], entities)
-    trainer.run_epoch()
-    assert not torch.equal(tables["entity"][40:], before[40:])
-    learned = tables["entity"][:40].clone()
-    trainer.ungraft()
-    assert {k: v.shape for k, v in tables.export(state=True).items()} == shapes
-    assert torch.equal(tables["entity"], learned)
-    assert trainer.triples == len(GRAPH.train)
-    assert (tables.entities, tables.relations) == (40, 5)
-    assert trainer.run_epoch() is not None
-
-
-def test_a_graft_that_names_nobody_is_refused_and_undone() -> None:
-    tables, trainer = trained()
-    before = copy_of(tables)
-    with pytest.raises(SettingsError, match="not there"):
-        trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[41, 0, 0]]))
-    assert same(copy_of(tables), before)
-    trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 0]]))
-    with pytest.raises(SettingsError, match="already"):
-        trainer.graft(torch.zeros(1, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 0]]))
-
-
 @pytest.mark.parametrize("model", list(MODELS))
 def test_roll_back_restores_everything(model: str) -> None:
     tables, trainer = trained(model)
@@ -130,17 +96,6 @@ def test_a_snapshot_may_reuse_memory() -> None:
     assert same(copy_of(tables), before)
 
 
-def test_a_roll_back_retraces_the_same_steps() -> None:
-    tables, trainer = trained()
-    snapshot, position = tables.snapshot(), trainer.position()
-    trainer.run_epoch()
-    first = copy_of(tables)
-    tables.restore(snapshot)
-    trainer.move_to(position)
-    trainer.run_epoch()
-    assert same(copy_of(tables), first)
-
-
 def test_truncate_needs_a_row_to_leave() -> None:
     tables, _ = trained()
     for rows in (0, 41):
@@ -157,20 +112,46 @@ def test_owners_with_other_dimensions_live_side_by_side() -> None:
     assert small["entity"].isfinite().all()
 
 
-def test_a_second_graft_finds_the_room_of_the_first() -> None:
-    tables, trainer = trained()
-    for turn in range(3):
-        before = copy_of(tables)
-        address = tables["entity"].data_ptr()
-        trainer.graft(torch.randn(4, 6), torch.zeros(0, 6), torch.tensor([[40, 0, 43]]))
-        assert turn == 0 or tables["entity"].data_ptr() == address
-        assert tables.state("entity", "steps", columns=False)[40:].sum() == 0
-        trainer.ungraft()
-        assert same(copy_of(tables), before)
-
-
 def test_large_tables_are_drawn_in_parts_but_as_one() -> None:
     spec = model_class("TransE")(3).tables()["entity"]
     drawn = spec.draw(9000, 0.5, torch.Generator().manual_seed(4), torch.float64)
     whole = torch.rand(9000, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     assert torch.equal(drawn, (2 * whole - 1) * 0.5)
+
+
+def test_an_inverse_is_the_second_half_of_a_relation() -> None:
+    """Peers see one vector; state, growth and shrinking go the same way."""
+    tables, trainer = trained("ComplEx", reciprocal=True, optimizer="adagrad")
+    assert tables.exchanged("entity") == ["entity"]
+    assert tables.exchanged("relation") == ["relation", "inverse"]
+    assert (tables.width("entity"), tables.width("relation")) == (12, 24)
+    ids = torch.tensor([4, 0])
+    both = torch.cat([tables["relation"], tables["inverse"]], dim=1)
+    assert torch.equal(tables.vectors("relation"), both)
+    assert tables.vectors("entity") is tables["entity"]
+    assert torch.equal(tables.read("relation", ids), both[ids])
+
+    sums = tables.read_state("relation", "sum", ids)
+    assert torch.equal(sums[:, :12], tables.state("relation", "sum")[ids])
+    assert torch.equal(sums[:, 12:], tables.state("inverse", "sum")[ids])
+    assert sums.abs().sum() > 0
+    new = torch.arange(48.0).reshape(2, 24)
+    tables.replace("relation", ids, new, keep_state=True)
+    assert torch.equal(tables.read("relation", ids), new)
+    assert torch.equal(tables["inverse"][ids], new[:, 12:])
+    assert torch.equal(tables.read_state("relation", "sum", ids), sums)
+    tables.replace_state("relation", "sum", ids, new)
+    assert torch.equal(tables.state("inverse", "sum")[ids], new[:, 12:])
+    assert torch.equal(tables.vectors("relation")[[1, 2, 3]], both[[1, 2, 3]])
+    tables.replace("relation", ids, new)
+    assert tables.read_state("relation", "sum", ids).abs().sum() == 0
+
+    before = copy_of(tables)
+    trainer.graft(torch.randn(1, 12), torch.full((2, 24), 0.5), torch.tensor([[40, 5, 0], [1, 6, 40]]))
+    assert torch.equal(tables.read("relation", torch.tensor([5, 6])), torch.full((2, 24), 0.5))
+    trainer.ungraft()
+    assert same(copy_of(tables), before)
+    with pytest.raises(SettingsError, match=r"shape \(2, 24\)"):
+        tables.replace("relation", ids, torch.zeros(2, 12))
+    with pytest.raises(SettingsError, match="shape"):
+        tables.append("relation", torch.zeros(2, 12))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from rank_twin import ENTITIES, RELATIONS
 
 from fkge.embed import Tables, model_class
+from tests.unit.evaluation.rank_twin import ENTITIES, RELATIONS
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,6 +11,22 @@ from fkge.evaluation import Known, Ranks, TypeConstraint, score_triples
 ENTITIES, RELATIONS = 40, 4
 """Of the graph in this folder's tests."""
 
+CASES = [
+    ("TransE", {"norm": 1}),
+    ("TransE", {"norm": 2}),
+    ("TransE", {"norm": 1, "normalize": True}),
+    ("TransH", {"norm": 1}),
+    ("TransH", {"norm": 2}),
+    ("TransR", {"norm": 1, "relation_dim": 5}),
+    ("TransR", {"norm": 2, "normalize": True}),
+    ("TransD", {"norm": 1, "relation_dim": 7}),
+    ("TransD", {"norm": 2, "relation_dim": 4}),
+    ("DistMult", {}),
+    ("ComplEx", {}),
+    ("RotatE", {}),
+]
+"""Models and their options."""
+
 
 def in_float64(tables: Tables) -> Tables:
     """The same numbers as float64 tables."""
@@ -46,3 +62,8 @@ def slow_rank(
             optimistic[i, column] = 1 + above
             pessimistic[i, column] = 1 + len(others) - below
     return Ranks(optimistic, pessimistic)
+
+
+def assert_same(a: Ranks, b: Ranks) -> None:
+    np.testing.assert_array_equal(a.optimistic, b.optimistic)
+    np.testing.assert_array_equal(a.pessimistic, b.pessimistic)

@@ -1,34 +1,16 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
 import torch
-from rank_twin import ENTITIES, RELATIONS, slow_rank
 
 from fkge.embed import Tables, model_class
 from fkge.errors import SettingsError
 from fkge.evaluation import Known, Ranks, TypeConstraint, metrics, rank
-from fkge.evaluation.counting import TorchCounter
-from fkge.evaluation.geometry import geometry_of
-from fkge.evaluation.kernels import KernelCounter
+from tests.unit.evaluation.rank_twin import CASES, ENTITIES, RELATIONS, assert_same, slow_rank
 
-CASES = [
-    ("TransE", {"norm": 1}),
-    ("TransE", {"norm": 2}),
-    ("TransE", {"norm": 1, "normalize": True}),
-    ("TransH", {"norm": 1}),
-    ("TransH", {"norm": 2}),
-    ("TransR", {"norm": 1, "relation_dim": 5}),
-    ("TransR", {"norm": 2, "normalize": True}),
-    ("TransD", {"norm": 1, "relation_dim": 7}),
-    ("TransD", {"norm": 2, "relation_dim": 4}),
-    ("DistMult", {}),
-    ("ComplEx", {}),
-    ("RotatE", {}),
-]
 names = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda x: str(x))
 with_kernels = pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "torch"])
 
@@ -39,11 +21,6 @@ def scramble(tables: Tables) -> Tables:
     for tensor in tables.export(state=False).values():
         tensor.add_(0.3 * torch.randn(tensor.shape, generator=generator))
     return tables
-
-
-def assert_same(a: Ranks, b: Ranks) -> None:
-    np.testing.assert_array_equal(a.optimistic, b.optimistic)
-    np.testing.assert_array_equal(a.pessimistic, b.pessimistic)
 
 
 @names
@@ -120,19 +97,6 @@ def test_chunks_do_not_show(make_tables, facts, name, options, kernels):
         assert_same(whole[some], rank(tables, facts[some], known=known, kernels=kernels, memory=memory))
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize(("name", "norm"), [("TransE", 1), ("TransE", 2), ("DistMult", 1), ("RotatE", 1)])
-def test_counters_agree_across_tiles(name, norm, width):
-    """More candidates than a tile holds, and sizes that fill neither registers nor tiles."""
-    rng = np.random.default_rng(width)
-    entities = 2500
-    tables = Tables(model_class(name)(width, norm=norm), entities, 3, seed=width, bound=1.0)
-    triples = np.stack([rng.integers(entities, size=25), rng.integers(3, size=25), rng.integers(entities, size=25)], 1)
-    known = Known(rng.integers((entities, 3, entities), size=(5000, 3)), entities, 3)
-    fast, plain = (rank(tables, triples, known=known, kernels=kernels) for kernels in (True, False))
-    assert_same(fast, plain)
-
-
 @with_kernels
 def test_not_a_number_earns_no_rank(make_tables, facts, kernels):
     tables = make_tables("TransE")
@@ -200,30 +164,6 @@ def test_virtual_rows_do_not_compete(make_tables, facts, name, options):
     assert_same(got, expected)
 
 
-def test_works_without_numba(make_tables, facts, monkeypatch):
-    tables = make_tables("TransE")
-    expected = rank(tables, facts, known=None)
-    monkeypatch.setitem(sys.modules, "fkge.evaluation.kernels", None)
-    monkeypatch.setattr(TorchCounter, "count", seen := _spy(TorchCounter.count))
-    assert_same(expected, rank(tables, facts, known=None))
-    assert seen.calls
-
-
-def test_kernels_are_used_where_they_can_be(make_tables, facts, monkeypatch):
-    monkeypatch.setattr(KernelCounter, "count", seen := _spy(KernelCounter.count))
-    rank(make_tables("TransE"), facts, known=None)
-    assert seen.calls
-
-
-def _spy(method):
-    def spied(self, questions):
-        spied.calls += 1
-        return method(self, questions)
-
-    spied.calls = 0
-    return spied
-
-
 def test_metrics_by_hand():
     ranks = Ranks(np.array([[1, 2], [4, 20]]), np.array([[1, 4], [4, 22]]))
     got = metrics(ranks)
@@ -274,30 +214,6 @@ def test_refuses_what_it_cannot_rank(make_tables, facts):
         metrics(rank(tables, facts[:0], known=None))
     with pytest.raises(SettingsError, match="ties must be"):
         metrics(rank(tables, facts, known=None), "lucky")  # type: ignore[arg-type]
-
-
-@names
-def test_geometry_is_the_models_similarity(make_tables, name, options):
-    """`Geometry.exact` orders candidates as `Model.similarity` does, and `width` is the projected one."""
-    tables = make_tables(name, **options)
-    geometry = geometry_of(tables.model)
-    generator = torch.Generator().manual_seed(0)
-    query, candidates = torch.randn(2, 30, geometry.width, generator=generator, dtype=torch.float64)
-    exact = geometry.exact(query[:1].expand_as(candidates), candidates)
-    expected = tables.model.similarity(query[:1], candidates)[0]
-    assert torch.equal(exact.argsort(), expected.argsort())
-
-
-def test_known_by_hand():
-    known = Known([(0, 1, 2), (0, 1, 3), (4, 1, 2), (0, 1, 2)], 5, 2)
-    assert (0, 1, 3) in known
-    assert (3, 1, 0) not in known
-    first, last = known.spans("tail", np.array([0, 4, 1]), np.array([1, 1, 1]))
-    lists = [known.values("tail")[a:b].tolist() for a, b in zip(first, last, strict=True)]
-    assert lists == [[2, 3], [2], []]
-    first, last = known.spans("head", np.array([2]), np.array([1]))
-    assert known.values("head")[first[0] : last[0]].tolist() == [0, 4]
-    assert not Known(np.empty((0, 3)), 5, 2).contains([(0, 1, 2)]).any()
 
 
 @pytest.mark.parametrize("name", ["TransE", "TransR", "DistMult"])

@@ -13,11 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fkge.federation.protocol import (
-    Abort,
-    Accept,
+from fkge.federation.events import (
     Begin,
-    Defer,
     Drop,
     Event,
     Finished,
@@ -27,19 +24,15 @@ from fkge.federation.protocol import (
     Instruction,
     Joined,
     Lost,
-    Manners,
-    Protocol,
     Received,
-    Refuse,
-    Request,
     Send,
     Serve,
     Served,
-    Signal,
-    State,
     Timer,
     Wake,
 )
+from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.protocol import Protocol, ProtocolConfig, State
 
 
 class Violation(AssertionError):
@@ -98,7 +91,7 @@ class World:
         self.random = random.Random(seed)
         self.kind = kind
         self.names = [f"o{i}" for i in range(self.random.randint(2, 6))]
-        self.manners = {name: self._manners(name) for name in self.names}
+        self.configs = {name: self._config(name) for name in self.names}
         self.nodes = {name: self._node(name, self.random.randint(1, 12)) for name in self.names}
         self.links = {(a, b): deque[Carried]() for a in self.names for b in self.names if a != b}
         self.up = dict.fromkeys(self.links, True)
@@ -122,17 +115,17 @@ class World:
         if trouble and self.random.random() < 0.3:  # one comes late
             self._crash(self.random.choice(self.names))
 
-    def _manners(self, name: str) -> Manners:
+    def _config(self, name: str) -> ProtocolConfig:
         pick = self.random
         others = [n for n in self.names if n != name]
         shunned = frozenset(n for n in others if pick.random() < 0.1)
-        return Manners(
+        return ProtocolConfig(
             gather=pick.random() < 0.6, window=1.0, train_alone=pick.random() < 0.4, period=2.0, answer=3.0,
             patient=pick.random() < 0.5, refuses=shunned, avoids=shunned if pick.random() < 0.5 else frozenset(),
         )  # fmt: skip
 
     def _node(self, name: str, budget: int) -> Node:
-        return Node(self.kind([n for n in self.names if n != name], self.manners[name]), budget)
+        return Node(self.kind([n for n in self.names if n != name], self.configs[name]), budget)
 
     # -- what may happen -----------------------------------------------------------------------------
 
@@ -197,7 +190,7 @@ class World:
             return
         match event:
             case Signal(news=True):
-                if not (node.protocol.spent or a in self.manners[b].avoids or (b, a) in self.unwilling):
+                if not (node.protocol.spent or a in self.configs[b].avoids or (b, a) in self.unwilling):
                     node.unfetched.add(a)
             case Defer(_, session):
                 node.asked.discard((a, session))
@@ -384,7 +377,7 @@ class World:
     def _send(self, name: str, send: Send, to: str) -> None:
         node, kind = self.nodes[name], send.message
         if kind is Request:
-            if node.improving or to in self.manners[name].avoids or (name, to) in self.unwilling:
+            if node.improving or to in self.configs[name].avoids or (name, to) in self.unwilling:
                 raise Violation(f"{name} asks {to}, and must not")
             node.asked.add((to, send.session))
             node.unfetched.discard(to)
@@ -420,9 +413,9 @@ class World:
                 raise Violation(f"{name} is stuck: {vars(protocol)}")
             if node.budget:
                 raise Violation(f"{name} rests with {node.budget} epochs to spend")
-            if protocol.queue or protocol._received or protocol._put_off:
+            if protocol.queue or protocol._received or protocol._deferred:
                 raise Violation(f"{name} sleeps over something to do: {vars(protocol)}")
-            if protocol._asked or protocol._hosting or protocol._serving:
+            if protocol._requested or protocol._hosting or protocol._serving:
                 raise Violation(f"{name} believes in an exchange that is over: {vars(protocol)}")
             for other in self.names:
                 if (name, other) in self.promised:

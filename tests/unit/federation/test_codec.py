@@ -13,20 +13,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fuzz import codec as fuzzed
-from tests.fuzz.mutations import join, mutate, split, varint
 from torch import Tensor
 
 from fkge.embed import make_tables
 from fkge.errors import PeerError, PrivacyError, SettingsError
-from fkge.federation import FederationSettings, Gate, Released, protocol, wire_pb2
+from fkge.federation import Egress, FederationSettings, Released, protocol, wire_pb2
 from fkge.federation.codec import KINDS, decode, encode
-from fkge.federation.exchange import Gift, Offer, Structure, Thanks
-from fkge.federation.protocol import Abort, Request, Signal
+from fkge.federation.exchange import Ack, ReceivedUpdate, Structure, Update
+from fkge.federation.messages import Abort, Request, Signal
 from fkge.ppat import Samples
 from fkge.settings import TrainSettings
+from tests.fuzz import codec as fuzzed
+from tests.fuzz.mutations import join, mutate, split, varint
 
-WAY_OUT = Gate(FederationSettings.build({}))
+WAY_OUT = Egress(FederationSettings.build({}))
 
 
 def let_go(message: Any) -> Released:
@@ -91,7 +91,7 @@ def test_every_kind_comes_back_as_it_went(name: str) -> None:
 
 
 def test_tensors_that_came_belong_to_whoever_decoded_them() -> None:
-    data = encode(let_go(Offer(0, "odd", torch.arange(6.0).reshape(3, 2), torch.zeros(0, 2))))
+    data = encode(let_go(Update(0, "odd", torch.arange(6.0).reshape(3, 2), torch.zeros(0, 2))))
     first, _ = decode(data)
     assert first.entity.data_ptr() % 16 == 0  # wherever the numbers stand in the message
     first.entity.zero_()
@@ -112,8 +112,8 @@ def test_what_carries_a_gradient_leaves_without_it() -> None:
 
 def told_to_protobuf(message: Any, session: int) -> wire_pb2.Message:
     """The message as an object of protobuf's library."""
-    told = wire_pb2.Message(session=session)
-    part = getattr(told, type(message).__name__.lower())
+    documented = wire_pb2.Message(session=session)
+    part = getattr(documented, type(message).__name__.lower())
     part.SetInParent()
     for field in fields(message):
         value = getattr(message, field.name)
@@ -124,16 +124,16 @@ def told_to_protobuf(message: Any, session: int) -> wire_pb2.Message:
             tensor.data = value.contiguous().numpy().tobytes()
         elif value is not None:
             setattr(part, field.name, value)
-    return told
+    return documented
 
 
 @settings(max_examples=300, deadline=None)
 @given(ANY, NUMBERS)
 def test_protobuf_writes_the_same_bytes_and_reads_the_same_message(message: Any, session: int) -> None:
     data = encode(let_go(message), session)
-    told = told_to_protobuf(message, session)
-    assert told.SerializeToString() == data
-    assert wire_pb2.Message.FromString(data) == told
+    documented = told_to_protobuf(message, session)
+    assert documented.SerializeToString() == data
+    assert wire_pb2.Message.FromString(data) == documented
 
 
 def test_every_field_has_a_number() -> None:
@@ -174,17 +174,17 @@ def test_the_bytes_on_the_page_are_the_messages_it_says() -> None:
 def test_the_numbers_on_the_page_are_those_of_the_fields() -> None:
     described = wire_pb2.DESCRIPTOR.message_types_by_name
     numbers: dict[str, int] = {}
-    told: dict[str, dict[str, int]] = {}
-    for line in PAGE[PAGE.index("## Handshake") : PAGE.index("## What every tensor")].splitlines():
+    documented: dict[str, dict[str, int]] = {}
+    for line in PAGE[PAGE.index("## Handshake") : PAGE.index("## Requirements for tensors")].splitlines():
         if line.startswith("| "):
             pairs = [(name, int(number)) for number, name in re.findall(r"(\d+) `(\w+)`", line)]
             if pairs and pairs[0][0] in KINDS:
                 kind, number = pairs.pop(0)
-                numbers[kind.lower()], told[kind] = number, {}
+                numbers[kind.lower()], documented[kind] = number, {}
             if pairs:
-                told[kind].update(pairs)
+                documented[kind].update(pairs)
     assert numbers == {f.name: f.number for f in described["Message"].fields if f.name != "session"}
-    assert told == {name: {f.name: f.number for f in described[name].fields} for name in KINDS}
+    assert documented == {name: {f.name: f.number for f in described[name].fields} for name in KINDS}
 
 
 # -- one message, one encoding -----------------------------------------------------------------------
@@ -300,14 +300,14 @@ def test_the_hostile_bytes_below_would_be_read_without_what_is_wrong_with_them()
         (of_kind(2, join([(10, b"a" * 65)])), "65 letters"),
         (of_kind(2, join([(10, b"a" * 257)])), "257 bytes"),
         (of_kind(11, b""), "Samples without its vectors"),
-        (of_kind(8, join([(3 << 3 | 2, ROWS)])), "Offer without its relation"),
+        (of_kind(8, join([(3 << 3 | 2, ROWS)])), "Update without its relation"),
         (samples(b""), "type 0"),
         (samples(tensor((8, None))), "type 0"),
         (samples(tensor((8, 4))), "type 4"),
         (samples(tensor((8, 2))), "do not agree"),
         (samples(tensor((26, bytes(7)))), "do not agree"),
         (samples(tensor((26, None))), "do not agree"),
-        (samples(tensor((26, b""))), "spells out"),
+        (samples(tensor((26, b""))), "explicit empty"),
         (samples(tensor((18, None))), "do not agree"),
         (samples(tensor((18, b""))), "one to 3 dimensions"),
         (samples(tensor((18, bytes([1, 1, 1, 2])))), "one to 3 dimensions"),
@@ -326,7 +326,7 @@ def test_hostile_bytes(data: bytes, why: str) -> None:
 
 
 def test_too_long_is_refused_before_it_is_read() -> None:
-    data = encode(let_go(Thanks(1)))
+    data = encode(let_go(Ack(1)))
     assert decode(data, limit=len(data))[0].step == 1
     with pytest.raises(PeerError, match="too long"):
         decode(data, limit=len(data) - 1)
@@ -371,11 +371,11 @@ def test_a_name_that_no_peer_would_read_is_not_sent() -> None:
 
 @pytest.mark.parametrize("number", [-1, 2**64])
 def test_a_number_beyond_64_bits_is_not_sent(number: int) -> None:
-    for it in (Thanks(number), Structure(0, number, torch.zeros(0, 3)), Abort("a", number, False)):
+    for it in (Ack(number), Structure(0, number, torch.zeros(0, 3)), Abort("a", number, False)):
         with pytest.raises(ValueError, match="no place in a message"):
             encode(let_go(it))
     with pytest.raises(ValueError, match="no place in a message"):
-        encode(let_go(Thanks(0)), number)
+        encode(let_go(Ack(0)), number)
 
 
 @pytest.mark.parametrize("rows", [torch.zeros(2, 2, dtype=torch.float16), torch.zeros(1, 1, 1, 1)])
@@ -391,28 +391,28 @@ class Impostor:
     table: Tensor
 
 
-Impostor.__name__ = "Offer"
+Impostor.__name__ = "Update"
 
 
 def test_what_is_no_message_has_no_encoder() -> None:
     tables = make_tables(TrainSettings(dim=4, device="cpu"), 3, 2)
-    gift = Gift("a", {"entity": torch.zeros(2, 2), "relation": torch.zeros(0, 2)})
+    update = ReceivedUpdate("a", {"entity": torch.zeros(2, 2), "relation": torch.zeros(0, 2)})
     event = protocol.Received("a", 1)  # an event of this owner; the message of that name is the game's
     things = [
-        tables, tables["entity"], tables.export(state=True), tables.snapshot(), gift, event, Impostor(tables["entity"]),
-        protocol.Begin(), protocol.Drop("a"), None, "text", [Thanks(0)],
+        tables, tables["entity"], tables.export(state=True), tables.snapshot(), update, event,
+        Impostor(tables["entity"]), protocol.Begin(), protocol.Drop("a"), None, "text", [Ack(0)],
     ]  # fmt: skip
-    for thing in [*things, Thanks(0), Offer(0, "", torch.zeros(1, 1), torch.zeros(0, 1))]:
+    for thing in [*things, Ack(0), Update(0, "", torch.zeros(1, 1), torch.zeros(0, 1))]:
         with pytest.raises(TypeError, match="not released"):
             encode(thing)
     for thing in things:
         with pytest.raises(PrivacyError, match="does not leave"):
             let_go(thing)
-    with pytest.raises(PrivacyError, match="only a gate"):
-        Released(Thanks(0), "public", object())
+    with pytest.raises(PrivacyError, match="only an egress"):
+        Released(Ack(0), "public", object())
 
 
-class Larger(Offer):
+class Larger(Update):
     """Made of a message; it could carry more."""
 
 

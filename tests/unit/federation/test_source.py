@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
 from fkge.errors import GraphError, SettingsError
-from fkge.federation import Federation, federation_of, make_homes, read_federation
+from fkge.experiment.setup import create_stores, federation_of
+from fkge.federation import Federation, read_federation
 from fkge.graph import Graph
+from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
 
 def write_graph(graph: Graph, folder: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_folder(folder: Path) -> None:
     assert dict(read.pairs) == dict(made.pairs)
     assert {peer: len(common) for peer, common in read.common("bee").items()} == {"ant": 24, "cat": 24}
     (folder / "aligned" / "ant__bee.entities.tsv").unlink()  # relations alone will do
-    assert read_federation(folder).common("ant")["bee"].kinds == ("relation",)
+    assert len(read_federation(folder).common("ant")["bee"].entities) == 0
     (folder / "ant").rename(folder / "ant.v2")  # an owner may have a dot in its name
     for kind in ("relations.tsv",):
         (folder / "aligned" / f"ant__bee.{kind}").rename(folder / "aligned" / f"ant.v2__bee.{kind}")
@@ -117,7 +118,7 @@ def test_a_toml_file(folder: Path) -> None:
     assert read.members["ant"].refuses == ("cat",)
     assert (read.refused("ant", "cat"), read.refused("cat", "ant"), read.refused("ant", "bee")) == (True, True, False)
     assert read.members["bee"].train == {"model": "TransR"}
-    assert read.common("ant")["bee"].kinds == ("entity",)
+    assert len(read.common("ant")["bee"].relations) == 0
     assert {kind: len(read.common("bee")["cat"].ids(kind)) for kind in ("entity", "relation")} == {
         "entity": 20, "relation": 4,
     }  # fmt: skip
@@ -208,15 +209,15 @@ def test_policies_in_a_folder(folder: Path, tmp_path: Path) -> None:
         read_federation(folder)
 
 
-def test_a_policy_in_a_toml_file_and_a_home_that_keeps_it(folder: Path, tmp_path: Path) -> None:
+def test_a_policy_in_a_toml_file_is_kept_in_the_store(folder: Path, tmp_path: Path) -> None:
     write_policy(folder / "rules", tiny_federation().graphs["ant"])
     (folder / "circle.toml").write_text(
         '[owners.ant]\ngraph = "ant"\npolicy = "rules/ant.toml"\n[owners.bee]\ngraph = "bee"\n'
         '[[links]]\nbetween = ["ant", "bee"]\nsame = true\n'
     )
     read = read_federation(folder / "circle.toml")
-    make_homes(tmp_path / "homes", read, tiny_settings(), seed=0)
-    again = federation_of(tmp_path / "homes", ["ant", "bee"])
+    create_stores(tmp_path / "stores", read, tiny_settings(), seed=0)
+    again = federation_of(tmp_path / "stores", ["ant", "bee"])
     assert again.links == read.links
     for name, member in read.members.items():
         other = again.members[name]

@@ -1,4 +1,4 @@
-"""What the graph tests share: facts written to files in every format."""
+"""Facts, and a fixture that writes them to files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fkge.graph import Graph
+
 Fact = tuple[str, str, str]
+Write = Callable[[str, str | bytes], Path]
 
 FACTS: list[Fact] = [
     ("http://x/athens", "http://x/capitalOf", "http://x/greece"),
@@ -27,7 +30,7 @@ def facts() -> list[Fact]:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+def write(tmp_path: Path) -> Write:
     """Writes text or bytes to a file of this name below a fresh folder; packs it if it ends in .gz."""
 
     def write(name: str, content: str | bytes) -> Path:
@@ -47,3 +50,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}")
     return folder
+
+
+def labelled(graph: Graph, split: str) -> set[Fact]:
+    return {(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.splits[split]}
+
+
+def all_labelled(graph: Graph) -> set[Fact]:
+    return set().union(*(labelled(graph, split) for split in graph.splits))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fkge.errors import GraphError
 from fkge.graph import read_graph
-
-Write = Callable[[str, str | bytes], Path]
+from tests.unit.graph.conftest import Write
 
 GOOD = {
     "entity2id.txt": "3\nNew York\t2\nathens\t0\npiräus 1\n",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from fkge.errors import GraphError
 from fkge.graph import Graph, read_graph
-
-Write = Callable[[str, str | bytes], Path]
+from tests.unit.graph.conftest import Write
 
 pytest.importorskip("pyoxigraph", reason="RDF needs pyoxigraph")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
 import io
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,10 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fkge.errors import GraphError, SettingsError
-from fkge.graph import HEAD, TAIL, Graph, read_graph
-
-Fact = tuple[str, str, str]
-Write = Callable[[str, str | bytes], Path]
+from fkge.graph import HEAD, TAIL, read_graph
+from tests.unit.graph.conftest import Fact, Write, all_labelled, labelled
 
 
 def tsv(facts: list[Fact]) -> str:
@@ -35,14 +32,6 @@ def as_csv(facts: list[Fact]) -> str:
 
 def nt(facts: list[Fact]) -> str:
     return "".join(f"<{head}> <{relation}> <{tail}> .\n" for head, relation, tail in facts)
-
-
-def labelled(graph: Graph, split: str) -> set[Fact]:
-    return {(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.splits[split]}
-
-
-def all_labelled(graph: Graph) -> set[Fact]:
-    return set().union(*(labelled(graph, split) for split in graph.splits))
 
 
 def test_single_file_is_split_and_ids_follow_the_labels(write: Write, facts: list[Fact]) -> None:
@@ -136,22 +125,6 @@ def test_file_longer_than_a_chunk(write: Write) -> None:
     assert caught.value.line == 40_001
 
 
-def test_csv_quoting(write: Write) -> None:
-    graph = read_graph(write("g.csv", '"Doe, Jane","said ""so""","two\nlines"\na,b,c\n'))
-    assert all_labelled(graph) == {("Doe, Jane", 'said "so"', "two\nlines"), ("a", "b", "c")}
-
-
-def test_tsv_labels_are_taken_as_they_stand(write: Write) -> None:
-    graph = read_graph(write("g.tsv", '"a\tb,c\t d \u2028\x85e \n'))
-    assert all_labelled(graph) == {('"a', "b,c", " d \u2028\x85e ")}
-
-
-def test_only_the_first_row_can_be_a_header(write: Write) -> None:
-    graph = read_graph(write("g.tsv", "a\tb\tc\nhead\trelation\ttail\n"))
-    assert ("head", "relation", "tail") in all_labelled(graph)
-    assert any("header" in note for note in read_graph(write("h.tsv", "h\tr\tt\na\tb\tc\n")).notes)
-
-
 class TestFolders:
     def test_ready_made_splits(self, write: Write, facts: list[Fact]) -> None:
         write("el/train.tsv", tsv(facts[:4]))
@@ -202,31 +175,6 @@ class TestFolders:
     def test_empty_folder(self, tmp_path: Path) -> None:
         with pytest.raises(GraphError, match="found nothing at all"):
             read_graph(tmp_path)
-
-
-class TestPyKeen:
-    @pytest.fixture(autouse=True)
-    def installed(self) -> None:
-        if importlib.util.find_spec("pykeen") is None:
-            pytest.skip("PyKEEN is not installed")
-
-    def test_nations(self) -> None:
-        graph = read_graph("pykeen:Nations")
-        assert (graph.name, len(graph.entities), len(graph.relations)) == ("nations", 14, 55)
-        assert [len(t) for t in graph.splits.values()] == [1592, 199, 201]
-        assert ("netherlands", "militaryalliance", "uk") in labelled(graph, "train")
-
-    def test_unknown_name_lists_the_bundled_ones_and_fetches_nothing(self) -> None:
-        # PyKEEN knows this one, but would have to download it.
-        with pytest.raises(GraphError, match=r"'countries'.*Bundled are kinships, nations, umls;"):
-            read_graph("pykeen:countries")
-        with pytest.raises(GraphError, match="did you mean nations"):
-            read_graph("pykeen:nation")
-
-    def test_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pykeen", None)
-        with pytest.raises(GraphError, match=r"pip install 'fkge\[pykeen\]'"):
-            read_graph("pykeen:nations")
 
 
 class Recorder:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_frame
-from fkge.node.session import HEARD_EVERY, Session
+from fkge.node.session import CONFIRM_EVERY, Session
 
 LIMITS = {MEETING: 1000, FEDERATION: 1000}
 
@@ -60,7 +60,7 @@ class Conversation(RuleBasedStateMachine):
             frame = decode_frame(self.way[side].popleft())
             if frame.WhichOneof("is") == "heard":
                 self.ends[1 - side].confirmed(frame.heard.step)
-            elif (whole := self.ends[1 - side].hear(frame.part)) is not None:
+            elif (whole := self.ends[1 - side].receive(frame.part)) is not None:
                 self.got[1 - side].append(whole)
         assert self.got[1 - side] == self.said[side][: len(self.got[1 - side])]
 
@@ -76,7 +76,7 @@ class Conversation(RuleBasedStateMachine):
     @rule()
     def reconnect(self) -> None:
         one, other = self.ends
-        heard = one.heard, other.heard
+        heard = one.received, other.received
         one.resume(heard[1])
         other.resume(heard[0])
         self.open = True
@@ -115,13 +115,13 @@ def test_what_is_refused_changes_nothing(wrong: pb.Part, reason: str) -> None:
     session = Session(LIMITS, part=3)
     session.send(MEETING, b"my")
     assert session.following() is not None
-    assert session.hear(part(1)) == (MEETING, b"x")
-    assert session.hear(part(2, body=b"beg", more=True)) is None
+    assert session.receive(part(1)) == (MEETING, b"x")
+    assert session.receive(part(2, body=b"beg", more=True)) is None
     with pytest.raises(Refused) as refused:
-        session.hear(wrong)
+        session.receive(wrong)
     assert refused.value.reason == reason
-    assert (session.heard, session.waiting) == (2, 2 + 512)
-    assert session.hear(part(3, body=b"un", heard=1)) == (MEETING, b"begun")
+    assert (session.received, session.waiting) == (2, 2 + 512)
+    assert session.receive(part(3, body=b"un", heard=1)) == (MEETING, b"begun")
     assert session.waiting == 0
 
 
@@ -141,11 +141,11 @@ def test_who_resumes_with_what_cannot_be_is_refused(heard: int) -> None:
 
 def test_a_limit_that_is_raised_half_way_holds_for_the_rest() -> None:
     session = Session({MEETING: 4}, part=3)
-    assert session.hear(part(1, body=b"abc", more=True)) is None
+    assert session.receive(part(1, body=b"abc", more=True)) is None
     with pytest.raises(Refused, match="more than 4 bytes"):
-        session.hear(part(2, body=b"def"))
+        session.receive(part(2, body=b"def"))
     session.limits[MEETING] = 6
-    assert session.hear(part(2, body=b"def")) == (MEETING, b"abcdef")
+    assert session.receive(part(2, body=b"def")) == (MEETING, b"abcdef")
 
 
 def test_a_peer_that_hears_nothing_is_given_up_on() -> None:
@@ -158,11 +158,11 @@ def test_a_peer_that_hears_nothing_is_given_up_on() -> None:
 
 def test_who_only_listens_confirms_every_so_often() -> None:
     session = Session(LIMITS, part=3)
-    for step in range(1, HEARD_EVERY):
-        session.hear(part(step))
+    for step in range(1, CONFIRM_EVERY):
+        session.receive(part(step))
     assert session.following() is None
-    session.hear(part(HEARD_EVERY))
+    session.receive(part(CONFIRM_EVERY))
     frame = session.following()
     assert frame is not None
-    assert decode_frame(frame).heard.step == HEARD_EVERY
+    assert decode_frame(frame).heard.step == CONFIRM_EVERY
     assert session.confirm() is None

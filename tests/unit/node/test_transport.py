@@ -18,12 +18,11 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra node")
 
-from tests.consortium import members
-
 from fkge.errors import NodeError
 from fkge.node.frames import Refused
-from fkge.node.identity import Identity
 from fkge.node.transport import Line, Transport, library
+from fkge.pki.site import Identity
+from tests.consortium import members
 
 Welcome = Callable[[Line], Awaitable[None]]
 
@@ -115,7 +114,7 @@ def test_a_process_that_has_loaded_grpc_is_told_rather_than_downgraded(before: s
 def test_a_node_that_would_take_tls_1_2_does_not_listen(identities: dict[str, Identity]) -> None:
     code = (
         "import asyncio, os, sys, grpc\nfrom pathlib import Path\nfrom fkge.node.transport import Transport\n"
-        "from fkge.node.identity import Identity\n"
+        "from fkge.pki.site import Identity\n"
         "os.environ['GRPC_SSL_CIPHER_SUITES'] = 'ECDHE-RSA-AES256-GCM-SHA384'\n"
         "own = Identity.load(Path(sys.argv[1]))\n"
         "async def main(): await Transport(lambda: own).listen('127.0.0.1', 0, None)\nasyncio.run(main())"

@@ -54,14 +54,14 @@ def test_contract(method: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_different_things_are_never_added_up(method: str) -> None:
+def test_releases_of_different_units_are_never_added_up(method: str) -> None:
     for other in (steps(relation=REPLACE), Release(GAUSSIAN, "entity", ADD_OR_REMOVE, 1.0, 20.0)):
-        with pytest.raises(PrivacyError, match="different things"):
+        with pytest.raises(PrivacyError, match="different units or relations"):
             price([steps(), other], DELTA, method)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
-def test_delta_must_be_one(delta: float) -> None:
+def test_delta_out_of_range_is_refused(delta: float) -> None:
     for call in (lambda: price([steps()], delta), lambda: paper_price([votes()], delta)):
         with pytest.raises(PrivacyError, match="δ"):
             call()
@@ -130,7 +130,7 @@ def test_a_sampled_step_against_brute_force(noise: float, rate: float, relation:
     assert price([steps(1, noise, rate, relation)], DELTA, "rdp") >= epsilon
 
 
-def test_sampling_saves() -> None:
+def test_sampling_lowers_the_price() -> None:
     for relation in (ADD_OR_REMOVE, REPLACE):
         assert price([steps(100, 2.0, 0.01, relation)], DELTA) < price([steps(100, 2.0, None, relation)], DELTA) / 50
     # RDP knows no better than the full batch where units are replaced.
@@ -208,7 +208,7 @@ def test_noise_for_samples() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(0.0, 1), (-1.0, 1), (math.inf, 1), (1.0, 0), (1.0, 1.5)])
-def test_noise_for_impossible_wishes(epsilon: float, count: int) -> None:
+def test_noise_for_refuses_impossible_arguments(epsilon: float, count: int) -> None:
     with pytest.raises(PrivacyError, match="noise needs"):
         noise_for(epsilon, DELTA, count)
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import ROWS, TRIPLES, open_ledger, steps, votes
 
 import fkge.privacy
 from fkge.errors import AlreadyLeft, BudgetError, FkgeError, LedgerError, PrivacyError
 from fkge.privacy import ADD_OR_REMOVE, GAUSSIAN, REPLACE, Budget, Head, Ledger, Release, Unprotected, describe, price
+from tests.unit.privacy.ledgers import ROWS, TRIPLES, open_ledger, steps, votes
 
 
-def test_pay_leave_and_what_is_told(tmp_path: Path) -> None:
+def test_pay_leave_and_the_entries_recorded(tmp_path: Path) -> None:
     with open_ledger(tmp_path, clock=lambda: 1e9) as ledger:
         assert ledger.state("a") == "unknown"
         ledger.pay("a", steps(100), peer="bee", note="first")
@@ -55,7 +55,7 @@ def test_pay_leave_and_what_is_told(tmp_path: Path) -> None:
         assert again.entries()[2] == paid
 
 
-def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit(tmp_path: Path) -> None:
+def test_a_budget_error_says_what_was_asked_is_left_and_would_fit(tmp_path: Path) -> None:
     with open_ledger(tmp_path) as ledger:
         ledger.pay("a", steps(200), peer=None)
         head = ledger.head
@@ -77,7 +77,7 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_what_would_fit(tmp_path:
             ledger.pay("d", votes(100), peer=None)
 
 
-def test_no_budget_means_nothing(tmp_path: Path) -> None:
+def test_refuses_to_pay_without_a_budget(tmp_path: Path) -> None:
     with open_ledger(tmp_path, budgets=[TRIPLES]) as ledger:
         for other in (votes(1), Release(GAUSSIAN, "triple", REPLACE, 1.0, 1e6)):
             with pytest.raises(BudgetError, match=r"there is no budget for .* Budgets: triple \(add or remove\)"):
@@ -90,12 +90,12 @@ def test_an_infinite_budget_counts_and_never_refuses(tmp_path: Path) -> None:
         ledger.pay("a", steps(10**9, noise=0.001), peer=None)
         assert ledger.spent(free).count == 10**9
         assert ledger.spent(free).left == math.inf
-        assert json.loads(json.dumps(describe(ledger), allow_nan=False))["budgets"][0]["epsilon"] is None
+        assert json.loads(json.dumps(describe(ledger).to_json(), allow_nan=False))["budgets"][0]["epsilon"] is None
     with Ledger.open(tmp_path / "ledger") as ledger:
         assert ledger.budgets == (free,)
 
 
-def test_a_key_is_for_one_release(tmp_path: Path) -> None:
+def test_refuses_a_key_used_for_another_release(tmp_path: Path) -> None:
     with open_ledger(tmp_path) as ledger:
         ledger.pay("a", steps(10), peer="bee")
         head = ledger.head
@@ -111,7 +111,7 @@ def test_a_key_is_for_one_release(tmp_path: Path) -> None:
         assert ledger.spent(TRIPLES).count == 10
 
 
-def test_what_was_not_paid_for_does_not_leave(tmp_path: Path) -> None:
+def test_refuses_to_send_what_was_not_paid_for(tmp_path: Path) -> None:
     with open_ledger(tmp_path) as ledger:
         with pytest.raises(LedgerError, match="never paid"):
             ledger.leave("a", "bee", 10)
@@ -136,14 +136,14 @@ def test_unprotected_things_are_counted_and_do_not_grow_the_ledger(tmp_path: Pat
         with pytest.raises(PrivacyError, match="bytes long"):
             ledger.note_unprotected("rows", "bee", -1)
     with Ledger.open(tmp_path / "ledger") as ledger:
-        told = describe(ledger)["unprotected"]
+        told = describe(ledger).to_json()["unprotected"]
         assert {(u["what"], u["peer"], u["messages"], u["nbytes"], u["protection"]) for u in told} == {
             ("offer", "bee", 1, 1, "none"), ("shared rows", "bee", 20, 2000, "none"),
             ("shared rows", "cat", 1, 5, "none"),
         }  # fmt: skip
 
 
-def test_budgets_may_change_and_that_is_written_down(tmp_path: Path) -> None:
+def test_a_change_of_budgets_is_recorded(tmp_path: Path) -> None:
     open_ledger(tmp_path).close()
     with open_ledger(tmp_path) as ledger:
         assert ledger.head.rows == 2
@@ -158,7 +158,7 @@ def test_budgets_may_change_and_that_is_written_down(tmp_path: Path) -> None:
         ledger.pay("b", steps(1), peer=None)
 
 
-def test_impossible_budgets_and_foreign_graphs(tmp_path: Path) -> None:
+def test_impossible_budgets_and_other_graphs_are_refused(tmp_path: Path) -> None:
     for wrong in (("", REPLACE, 1.0, 1e-5), ("row", "other", 1.0, 1e-5), ("row", REPLACE, -1.0, 1e-5),
                   ("row", REPLACE, math.nan, 1e-5), ("row", REPLACE, 1.0, 0.0)):  # fmt: skip
         with pytest.raises(PrivacyError, match="budget"):
@@ -173,7 +173,7 @@ def test_impossible_budgets_and_foreign_graphs(tmp_path: Path) -> None:
         open_ledger(tmp_path, graph="other")
 
 
-def test_files(tmp_path: Path) -> None:
+def test_keeps_its_anchor_elsewhere_and_its_key_private(tmp_path: Path) -> None:
     elsewhere = tmp_path / "other disk"
     with pytest.raises(LedgerError, match="Is its disk mounted"):
         open_ledger(tmp_path, anchor=elsewhere / "anchor")
@@ -232,7 +232,7 @@ def test_never_over_budget_monotone_idempotent_and_order_does_not_matter(
 PAYER = """
 import sys
 from pathlib import Path
-from ledgers import open_ledger, steps
+from tests.unit.privacy.ledgers import open_ledger, steps
 from fkge.errors import BudgetError
 who, paid = sys.argv[2], 0
 with open_ledger(Path(sys.argv[1])) as ledger:
@@ -246,10 +246,10 @@ with open_ledger(Path(sys.argv[1])) as ledger:
 """
 
 
-def test_two_processes_paying_from_one_purse_never_exceed_it(tmp_path: Path) -> None:
+def test_two_processes_never_exceed_a_common_budget(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", PAYER, str(tmp_path)]
     both = [
-        subprocess.Popen([*command, who], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, who], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True)
         for who in ("ant", "bee")
     ]
     paid = [int(process.communicate()[0]) for process in both]
@@ -261,7 +261,7 @@ def test_two_processes_paying_from_one_purse_never_exceed_it(tmp_path: Path) -> 
         assert [e.kind for e in ledger.entries()].count("opened") == 1
 
 
-def test_all_may_open_a_new_ledger_at_the_same_moment(tmp_path: Path) -> None:
+def test_several_processes_may_create_a_ledger_at_once(tmp_path: Path) -> None:
     everybody = 4
     for i in range(25):  # left to itself, SQLite refuses one opening in thirty
         ready = threading.Barrier(everybody)
@@ -276,7 +276,7 @@ def test_all_may_open_a_new_ledger_at_the_same_moment(tmp_path: Path) -> None:
         assert len(set(heads)) == 1
 
 
-def test_two_openings_and_several_threads_see_one_purse(tmp_path: Path) -> None:
+def test_two_open_ledgers_and_several_threads_share_a_budget(tmp_path: Path) -> None:
     with open_ledger(tmp_path) as one, open_ledger(tmp_path) as other:
         refused: list[FkgeError] = []
 
@@ -300,28 +300,8 @@ def test_two_openings_and_several_threads_see_one_purse(tmp_path: Path) -> None:
         one.verify()
 
 
-def test_the_statement_is_json_and_says_what_each_figure_is_of(tmp_path: Path) -> None:
-    with open_ledger(tmp_path) as ledger:
-        ledger.pay("a", steps(100), peer="bee")
-        ledger.pay("b", votes(29), peer="cat")
-        ledger.leave("a", "bee", 1000)
-        ledger.leave("a", "cat", 1000)
-        told = json.loads(json.dumps(describe(ledger), allow_nan=False))
-        assert told["head"] == ledger.head.to_json()
-    row, triple = told["budgets"]
-    assert (row["unit"], row["relation"], row["delta"], row["epsilon"]) == ("row", "replace", 1e-5, 2.0)
-    assert f"{row['spent']['pld']:.2f} {row['spent']['rdp']:.2f} {row['spent']['paper']:.2f}" == "1.43 1.54 2.73"
-    assert triple["spent"]["paper"] is None
-    assert triple["left"] == 4.0 - triple["spent"]["epsilon"]
-    assert told["paid_not_left"] == 1
-    columns = ("mechanism", "peer", "paid", "paid_count", "left", "nbytes")
-    assert {tuple(entry[name] for name in columns) for entry in told["entries"]} == {
-        ("gaussian", "bee", 1, 100, 1, 1000), ("gaussian", "cat", 0, 0, 1, 1000), ("laplace votes", "cat", 1, 29, 0, 0),
-    }  # fmt: skip
-
-
 def test_public_names() -> None:
     assert {name for name, value in vars(fkge.privacy).items() if isinstance(value, type) or callable(value)} == {
         "Budget", "Entry", "Head", "Ledger", "PaperMoments", "Release", "Spent", "Tally", "Unprotected", "describe",
-        "fits", "noise_for", "paper_price", "price", "secret_generator", "seeded_for_tests",
+        "fits", "noise_for", "paper_price", "price",
     }  # fmt: skip

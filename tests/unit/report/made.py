@@ -6,7 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fkge.history import History
+from fkge.experiment.history import History
+from fkge.experiment.results import VERSION, SimulationResult
+
+SCORES = {"mr": 9.0, "mrr": 0.3, "hits@1": 0.2, "hits@3": 0.4, "hits@10": 0.5, "accuracy": 0.9}
 
 
 def records(
@@ -57,7 +60,7 @@ def result(
     triples: int = 500,
     mode: str = "none",
     **more: Any,
-) -> dict[str, Any]:
+) -> SimulationResult:
     """A simulation's result.
 
     Args:
@@ -72,19 +75,21 @@ def result(
             "arms": {arm: _arm(arm, list(of), triples, mode) for arm in arms},
             "versus": {arm: {part: versus(*of[part]) for part in of} for arm in arms if arm != "federated"},
         }  # fmt: skip
-    mean = {arm: {part: {"mrr": 0.3, "hits@10": 0.5, "accuracy": 0.9} for part in parts} for arm in arms}
-    return {
+    mean = {arm: dict.fromkeys(parts, SCORES) for arm in arms}
+    made = {
         "federation": "made", "engine": "processes", "seed": 7, "start": "together", "translate": "frame",
         "decide": "all", "epochs": 20, "private_epochs": 0, "seconds": 61.0, "mean": mean, "owners": owners,
         "privacy": {"mode": mode, "epsilon": 8.0 if mode != "none" else None, "delta": 1e-5, "ledger": None},
         "arms": list(arms), "two_tracks": mode == "dp", "policies": [],
     } | more  # fmt: skip
+    return SimulationResult.model_validate({"version": VERSION, **made})
 
 
 def _arm(arm: str, parts: Sequence[str], triples: int, mode: str) -> dict[str, Any]:
-    test = {part: {"triples": triples, "mrr": 0.3, "hits@10": 0.5, "accuracy": 0.9, "mr": 9.0} for part in parts}
     told: dict[str, Any] = {
-        "test": test, "epochs": 20, "handshakes": {"x": 3} if arm == "federated" else {},
+        "valid": SCORES, "test": {part: SCORES | {"triples": triples} for part in parts}, "epochs": 20,
+        "best_score": 0.3, "best_epoch": 18, "tests": 5, "stale": 1, "rounds": 3, "pending": 0, "accepted": 2,
+        "backtracked": 1, "price": {}, "handshakes": {"x": 3} if arm == "federated" else {},
         "seconds": {"train": 2.0, "translate": 0.5, "test": 0.25}, "sent": {"x": 2000} if arm == "federated" else {},
     }  # fmt: skip
     if arm == "federated":

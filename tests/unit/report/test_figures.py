@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.report.made import history, records, result
 
-from fkge.history import History
+from fkge.experiment.history import History
+from fkge.experiment.trace_events import TrainingValidated
 from fkge.report import figures
 from fkge.report.figures import accuracy, curve, gains, learned, network, spending, timeline
-from fkge.report.svg import Scale, fit, ticks, width_of
-from fkge.report.theme import DARK, FIGURES, LIGHT, resolved, standalone
+from fkge.report.svg import width_of
+from tests.unit.report.made import history, records, result
 
 ALL: dict[str, Callable[[History], str]] = {
     "accuracy": accuracy, "timeline": timeline, "learned": learned, "network": network,
@@ -95,7 +95,7 @@ def test_any_run_is_drawn_within_its_frame(name: str, owners: int, rounds: int, 
 @pytest.mark.parametrize("name", ALL)
 @given(cut=st.integers(0, 60), data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_a_run_may_stop_anywhere(name: str, cut: int, data: st.DataObject) -> None:
+def test_a_run_interrupted_anywhere_is_drawn(name: str, cut: int, data: st.DataObject) -> None:
     made = records(["ant", "bee", "cat"], 3)[:cut]
     if made and data.draw(st.booleans()):
         made.append({"event": "died", "arm": made[0]["arm"], "owner": "ant", "t": 9.0, "why": "killed <9>"})
@@ -123,8 +123,8 @@ def test_accuracy_tells_arms_apart_and_marks_tests() -> None:
 
 def test_under_two_tracks_no_gain_on_control_is_told() -> None:
     made = history(["ant", "bee"], 2)
-    assert "on control" in accuracy(made, "ant")
-    assert "on control" not in accuracy(made, "ant", two_tracks=True)
+    assert "over control" in accuracy(made, "ant")
+    assert "over control" not in accuracy(made, "ant", two_tracks=True)
 
 
 def test_timeline_has_a_lane_for_translations_and_leaves_trailing_sleep_out() -> None:
@@ -151,21 +151,21 @@ def test_spans_narrower_than_a_pixel_become_one() -> None:
     assert re.search(r"\d+ × KGEmb-Update", svg)
 
 
-def test_learned_counts_gifts() -> None:
+def test_learned_counts_updates() -> None:
     made = history(["ant", "bee", "cat"], 4)
     told = words(parsed(learned(made)))
     for owner, course in made.stages["federated"].courses.items():
         for peer, many in course.hosted.items():
-            assert f"{owner} learned from {course.learned[peer]} of {many} gifts of {peer}" in told
+            assert f"{owner} learned from {course.learned[peer]} of {many} updates of {peer}" in told
 
 
-def test_network_shows_states_and_handshakes_under_way() -> None:
+def test_network_shows_states_and_handshakes_running() -> None:
     made = history(["ant", "bee", "cat"], 1, arms=["federated"])
     made.feed({"event": "arm", "arm": "federated", "time": 1e9, "epochs": 9, "owners": ["ant", "bee", "cat"]})
     made.feed({"event": "hosting", "arm": "federated", "owner": "ant", "peer": "cat", "t": 1.0})
     made.feed({"event": "died", "arm": "federated", "owner": "bee", "t": 1.0, "why": "out of memory"})
     told = words(check_within(network(made, {"ant": {"bee": 5, "cat": 900}})))
-    assert "cat → ant: translation under way" in told
+    assert "cat → ant: translation running" in told
     assert "ant and cat share 900 entities" in told
     assert "out of memory" in told
     assert "dead" in told
@@ -189,52 +189,10 @@ def test_any_gains_stay_within_their_frame(intervals: list[tuple[float, float]])
     check_within(gains(result(made), "strict"))
 
 
-def test_curve_of_a_lone_training() -> None:
-    found = [{"event": "validated", "epoch": e, "mrr": e / 100, "best": True} for e in range(5, 50, 5)]
+def test_curve_of_a_training() -> None:
+    found = [TrainingValidated(epoch=e, mrr=e / 100, best=True) for e in range(5, 50, 5)]
     assert "epoch 45: .450" in words(check_within(curve(found)))
-    assert "no validation yet" in curve([{"event": "epoch", "epoch": 1, "loss": 1.0}])
-
-
-def test_a_file_carries_its_colours() -> None:
-    svg = accuracy(history(["ant", "bee"], 2))
-    alone, plain = standalone(svg), resolved(svg)
-    for text in (alone, plain):
-        assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "prefers-color-scheme: dark" in alone
-    assert DARK["accent"] in alone
-    assert "var(" not in plain
-    assert LIGHT["accent"] in plain
-    used = set(re.findall(r"var\(--([a-z]+)\)", FIGURES)) - {"font"}
-    assert used <= LIGHT.keys() == DARK.keys()
-
-
-def test_every_class_has_a_rule() -> None:
-    arms = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
-    made = history([f"owner{i}" for i in range(12)], 3, arms=arms)
-    drawn = [draw(made) for draw in ALL.values()]
-    drawn.append(gains(result({"ant": {"strict": (0.1, 0.2), "held": (-0.2, -0.1), "chained": (-1, 1)}})))
-    roles = {role for svg in drawn for found in re.findall(r'class="([^"]+)"', svg) for role in found.split()}
-    ruled = set(re.findall(r"\.([a-z]+)", FIGURES))
-    assert roles - {"fig"} <= ruled
-
-
-@given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e6), st.integers(2, 9))
-def test_ticks_are_few_and_inside(low: float, span: float, most: int) -> None:
-    found = ticks(low, low + span, most)
-    assert 1 <= len(found) <= most
-    assert all(low - 1e-6 * span <= t <= low + span * (1 + 1e-6) for t in found)
-    assert found == sorted(set(found))
-
-
-@given(st.text(), st.floats(10, 300))
-def test_what_is_cut_short_fits(text: str, room: float) -> None:
-    assert width_of(fit(text, room)) <= max(room, width_of("…"))
-
-
-def test_a_scale_keeps_to_its_ends() -> None:
-    scale = Scale(0, 10, 100, 200)
-    assert [scale(v) for v in (-5, 0, 5, 10, 99)] == [100, 100, 150, 200, 200]
-    assert Scale(3, 3, 100, 200)(3) == 100
+    assert "no validation yet" in curve([])
 
 
 def test_the_names_of_this_room() -> None:

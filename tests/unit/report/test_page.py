@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import re
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import random_graph, tiny_federation, tiny_settings
 
 from fkge.errors import RunError
-from fkge.report import files, write_report
-from fkge.runs import Run
+from fkge.experiment.simulation import Simulation
+from fkge.experiment.training_run import Run
+from fkge.progress import SILENT
+from fkge.report import page as module
+from fkge.report import write_report
 from fkge.settings import TrainSettings
-from fkge.simulations import Simulation
-from fkge.trace import SILENT
+from tests.conftest import random_graph, tiny_federation, tiny_settings
 
 
 class Page(HTMLParser):
@@ -78,7 +80,7 @@ def test_a_report_is_one_page_and_its_figures(copy: Path) -> None:
     for owner, told in result["owners"].items():
         assert owner in text
         assert f"{told['arms']['federated']['test']['strict']['mrr']:.3f}"[1:] in text
-    assert "seconds of the engine's own clock" in text
+    assert "seconds of the engine's own clock" in html.unescape(text)
 
 
 def test_a_page_loads_nothing(copy: Path) -> None:
@@ -91,7 +93,7 @@ def test_a_page_loads_nothing(copy: Path) -> None:
     assert not re.search(r"@import|url\(|//", re.sub(r"<desc>.*?</desc>", "", text).replace("<!doctype", ""))
 
 
-def test_ids_are_there_once_and_links_lead_somewhere(copy: Path) -> None:
+def test_ids_are_unique_and_links_have_targets(copy: Path) -> None:
     page = Page(write_report(copy).read_text(encoding="utf-8"))
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -101,7 +103,7 @@ def test_ids_are_there_once_and_links_lead_somewhere(copy: Path) -> None:
     assert {attrs["aria-labelledby"] for attrs in page.all("section")} <= set(ids)
 
 
-def test_figures_come_as_png_too_where_resvg_is(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_written_as_png_where_resvg_is_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("resvg_py", reason="needs resvg_py: pip install 'fkge[figures]'")
     write_report(copy, figures=copy / "with")
     assert {p.stem for p in (copy / "with").glob("*.png")} == {p.stem for p in (copy / "with").glob("*.svg")}
@@ -109,7 +111,7 @@ def test_figures_come_as_png_too_where_resvg_is(copy: Path, monkeypatch: pytest.
     assert len((copy / "with" / "network.png").read_bytes()) > 5_000
 
     real = importlib.util.find_spec
-    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None if name == "resvg_py" else real(name))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None if name == "resvg_py" else real(name))
     said: list[str] = []
 
     class Told:
@@ -139,21 +141,21 @@ def test_an_unfinished_simulation_says_so(copy: Path) -> None:
     begun = next(i for i, line in enumerate(lines) if '"arm": "federated"' in line)
     (copy / "trace.jsonl").write_text("".join(lines[: begun + 12]), encoding="utf-8")
     text = write_report(copy).read_text(encoding="utf-8")
-    assert "This simulation is not finished: 1 of 2 arms are over" in text
+    assert "This simulation is not finished: 1 of 2 arms are finished" in text
     assert "fkge simulate --resume copy" in text
     assert "nothing is compared yet" in text
     assert "Strict: facts" in text, "what control reached is there"
 
 
-def test_one_that_has_hardly_begun_has_a_page(tmp_path: Path) -> None:
+def test_a_simulation_that_has_not_started_has_a_page(tmp_path: Path) -> None:
     Simulation.create(tmp_path / "new", tiny_federation(), tiny_settings(), engine="in-process")
     text = write_report(tmp_path / "new").read_text(encoding="utf-8")
     Page(text)
-    assert "0 of 2 arms are over" in text
-    assert "No owner has begun yet" in text
+    assert "0 of 2 arms are finished" in text
+    assert "No owner has started yet" in text
 
 
-def test_other_places(copy: Path, tmp_path: Path) -> None:
+def test_paths_of_the_page_and_the_figures_can_be_chosen(copy: Path, tmp_path: Path) -> None:
     path = write_report(copy, tmp_path / "deep" / "down.html", tmp_path / "drawn")
     assert path == tmp_path / "deep" / "down.html"
     assert path.exists()
@@ -163,7 +165,7 @@ def test_other_places(copy: Path, tmp_path: Path) -> None:
         write_report(copy, copy / "results.json" / "report.html")
 
 
-def test_a_lone_training_has_a_shorter_report(tmp_path: Path) -> None:
+def test_a_training_has_a_shorter_report(tmp_path: Path) -> None:
     settings = TrainSettings(model="DistMult", dim=8, epochs=4, validate_every=2, device="cpu")
     training = Run.create(tmp_path / "run", random_graph(), settings)
     unfinished = write_report(tmp_path / "run").read_text(encoding="utf-8")
@@ -176,7 +178,7 @@ def test_a_lone_training_has_a_shorter_report(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "figures" / "curve.svg").exists()
 
 
-def test_what_cannot_be_reported_on_is_refused_with_a_way_out(copy: Path, tmp_path: Path) -> None:
+def test_folders_without_a_run_are_refused(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such folder"):
         write_report(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -190,5 +192,5 @@ def test_what_cannot_be_reported_on_is_refused_with_a_way_out(copy: Path, tmp_pa
 
 
 def test_figures_and_words_need_no_torch() -> None:
-    code = "import sys, fkge.report.figures, fkge.report.words; sys.exit('torch' in sys.modules)"
+    code = "import sys, fkge.report.figures, fkge.report.findings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

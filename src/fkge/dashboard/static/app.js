@@ -1,4 +1,4 @@
-// The live page. The server tells (events), this draws; nothing is drawn again that has not changed.
+// The live page. The server sends events, this draws them; what has not changed is not drawn again.
 
 import { drawRoute, owner } from "./owner.js";
 import { $, draw, duration, epsilon, live, LOCKED, make, many, narrow } from "./parts.js";
@@ -19,10 +19,10 @@ function drawAll(names) {
 // -- the overview --------------------------------------------------------------------------------------
 
 const LEADS = {
-  waiting: "There is no simulation in this folder yet. This page waits for it.",
-  ready: "The simulation is made and has not begun.",
+  waiting: "There is no simulation in this folder yet. This page waits for one.",
+  ready: "The simulation is created and has not started.",
   running: "",
-  interrupted: "Nobody is working on this simulation. Nothing is lost: fkge simulate --resume takes it up again.",
+  interrupted: "The simulation was interrupted. Nothing is lost: fkge simulate --resume continues it.",
   finished: "",
 };
 
@@ -34,8 +34,8 @@ function drawState() {
   pill.className = `pill ${status}`;
   document.title = `${state.federation ?? state.run} · ${status} · fkge`;
   say($("#title"), state.federation ?? state.run);
-  const running = state.arms.filter((arm) => arm.state === "under way").map((arm) => arm.name);
-  const doing = running.length ? `Under way: ${running.join(" and ")}.` : "It begins.";
+  const running = state.arms.filter((arm) => arm.state === "running").map((arm) => arm.name);
+  const doing = running.length ? `Running: ${running.join(" and ")}.` : "Starting.";
   say($("#lead"), state.headline ?? (LEADS[status] || doing));
   const about = `Folder ${state.run}, engine ${state.engine}, seed ${state.seed}, privacy ${state.privacy}.`;
   say($("#about"), state.engine ? about : "");
@@ -52,30 +52,30 @@ function drawArms() {
   const list = $("#arms");
   keyed(list, state.arms, (arm) => {
     const id = `arm-${arm.name}`;
-    return make("li", {}, make("span", { class: "name", id }), make("span", { class: "told" }),
+    return make("li", {}, make("span", { class: "name", id }), make("span", { class: "detail" }),
       make("progress", { "aria-labelledby": id }));
   }, (item, arm) => {
     say($(".name", item), arm.name);
     const bar = $("progress", item);
     bar.max = arm.total || 1;
-    bar.value = arm.state === "due" ? 0 : arm.done;
+    bar.value = arm.state === "pending" ? 0 : arm.done;
   });
   tick();
 }
 
 function tick() {
   for (const arm of live.state?.arms ?? []) {
-    const told = $(".told", $("#arms").items?.get(arm.name) ?? document.createElement("li"));
-    if (!told) continue;
-    const elapsed = arm.state === "under way" ? Date.now() / 1000 + live.ahead - arm.began : arm.seconds;
-    const again = arm.restarts ? `, taken up again ${arm.restarts === 1 ? "once" : `${arm.restarts} times`}` : "";
-    const part = arm.total && arm.state !== "over" ? `${Math.floor((100 * arm.done) / arm.total)}%, ` : "";
-    const word = arm.state === "under way" ? "" : `${arm.state}, `;
-    say(told, arm.state === "due" ? "due" : `${part}${word}${duration(elapsed)}${again}`);
+    const detail = $(".detail", $("#arms").items?.get(arm.name) ?? document.createElement("li"));
+    if (!detail) continue;
+    const elapsed = arm.state === "running" ? Date.now() / 1000 + live.ahead - arm.began : arm.seconds;
+    const again = arm.restarts ? `, resumed ${arm.restarts === 1 ? "once" : `${arm.restarts} times`}` : "";
+    const part = arm.total && arm.state !== "finished" ? `${Math.floor((100 * arm.done) / arm.total)}%, ` : "";
+    const words = { running: "", finished: "finished in ", interrupted: "interrupted after " };
+    say(detail, arm.state === "pending" ? "pending" : `${part}${words[arm.state]}${duration(elapsed)}${again}`);
   }
 }
 
-/** Keep one child per thing, by its name; children that stay keep their focus. */
+/** Keep one child per item, by its name; children that stay keep their focus. */
 function keyed(parent, things, create, update) {
   parent.items ??= new Map();
   const names = new Set(things.map((thing) => thing.name));
@@ -88,28 +88,28 @@ function keyed(parent, things, create, update) {
   });
 }
 
-const COLUMNS = ["does", "epochs", "alone", "federated", "Δ", "kept", "turned down", "went back", "sent", "ε"];
+const COLUMNS = ["state", "epochs", "alone", "federated", "Δ", "accepted", "rejected", "rolled back", "sent", "ε"];
 
 function drawOwners() {
   const { state } = live;
   const table = $("#owners");
-  const lone = state.before ?? "alone";
-  say($("#before-head"), lone);
+  const baseline = state.baseline ?? "alone";
+  say($("#baseline-head"), baseline);
   say($("#owners-caption"),
-    `Best validation MRR so far, ${lone} and federated; Δ at equal epochs. Then what came of exchanges.`);
+    `Best validation MRR so far, ${baseline} and federated; Δ at equal epochs. Then the outcome of exchanges.`);
   const paid = state.owners.some((owner) => owner.spent !== null);
   show($("#epsilon-head"), paid);
   keyed($("tbody", table), state.owners, (owner) => {
     const link = make("a", { href: `#/owner/${encodeURIComponent(owner.name)}` }, owner.name);
     const row = make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, link));
     COLUMNS.forEach((label, i) => {
-      row.append(make("td", { role: "cell", class: i < 2 ? null : "n", "data-label": i === 2 ? lone : label }));
+      row.append(make("td", { role: "cell", class: i < 2 ? null : "n", "data-label": i === 2 ? baseline : label }));
     });
     const bar = make("progress", { "aria-label": `epochs of ${owner.name}` });
     row.cells[2].append(make("div", {}, bar, make("span", { class: "epochs" })));
     return row;
   }, (row, owner) => {
-    const texts = cells(owner, lone);
+    const texts = cells(owner, baseline);
     texts.forEach((text, i) => (i === 1 ? null : say(row.cells[i + 1], text)));
     const bar = $("progress", row);
     bar.max = owner.epochs || 1;
@@ -120,15 +120,15 @@ function drawOwners() {
   });
 }
 
-function cells(owner, lone) {
-  const [before, after, then] = [owner.best[lone], owner.best.federated, owner.alongside];
+function cells(owner, baseline) {
+  const [before, after, then] = [owner.best[baseline], owner.best.federated, owner.baseline];
   const both = after !== undefined && then !== null;
   const whom = owner.peers.length ? ` with ${owner.peers.join(", ")}` : "";
   return [
     owner.why ? `dead: ${owner.why}` : owner.state + whom,
     "",
     score(before), score(after), both ? signed(after - then) : "",
-    ...(owner.met ? [many(owner.accepted), many(owner.turned_down), many(owner.backtracked), size(owner.sent)]
+    ...(owner.federated ? [many(owner.accepted), many(owner.rejected), many(owner.backtracked), size(owner.sent)]
       : ["", "", "", ""]),
     owner.spent === null ? "" : epsilon(owner.spent),
   ];
@@ -149,7 +149,7 @@ function drawLog() {
     const when = make("span", { class: "when" }, `${arm} ${duration(time)}`);
     list.prepend(make("li", {}, when, make("strong", {}, owner), ` ${text}`));
   }
-  if (at > 0) list.scrollTop = at + 1; // whoever reads further down is not moved
+  if (at > 0) list.scrollTop = at + 1; // keep the position of a reader who has scrolled down
   while (list.children.length > 200) list.lastChild.remove();
   list.next = first + lines.length;
   const latest = lines.at(-1);
@@ -175,23 +175,23 @@ function listen() {
     drawState();
   });
   source.addEventListener("figure", (event) => {
-    const told = JSON.parse(event.data);
-    figures.set(told.name, told);
+    const data = JSON.parse(event.data);
+    figures.set(data.name, data);
     if (live.state) drawAll(live.state.figures);
   });
   source.addEventListener("error", () => {
     lost();
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000); // the browser has given up; we have not
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000); // the browser does not retry by itself any more
   });
 }
 
 async function lost() {
   const box = $("#connection");
   show(box, true);
-  say(box, "The connection is lost; trying again. What is shown is how it was.");
+  say(box, "The connection is lost; trying again. The page shows the last known state.");
   try {
     if ((await fetch("/api/state")).status === 401) say(box, LOCKED);
-  } catch { /* still away */ }
+  } catch { /* still offline */ }
 }
 
 $("#theme").addEventListener("click", () => {

@@ -1,12 +1,12 @@
-// What the page is put together from: elements, figures of speech, tables, drawings, and questions to the server.
+// Shared by the pages: elements, number formats, tables, figures, and requests to the server.
 
 export const $ = (selector, within = document) => within.querySelector(selector);
 export const narrow = matchMedia("(max-width: 40rem)");
 
-/** What the server last told; `ahead`: seconds that its clock is ahead of ours. */
+/** The last state from the server; `ahead`: seconds that its clock is ahead of ours. */
 export const live = { state: null, ahead: 0 };
 
-/** An element with attributes and children. Texts stay texts: labels are data, never markup. */
+/** An element with attributes and children. Strings become text nodes: labels are data, never markup. */
 export function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -44,7 +44,7 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** The part of a label that people read: of an address, what stands after the last slash. */
+/** The readable part of a label: of a URL, what follows the last slash or hash. */
 export function short(label) {
   const last = /^[a-z][a-z0-9+.-]*:\/\/.*[/#](.+)$/i.exec(label);
   return last ? last[1] : label;
@@ -55,12 +55,12 @@ export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(given);
   const answer = await fetch(`${path}?${query}`);
   if (answer.status === 401) throw new Error(LOCKED);
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error ?? `the server answered ${answer.status}`);
-  return told;
+  const data = await answer.json();
+  if (!answer.ok) throw new Error(data.error ?? `the server answered ${answer.status}`);
+  return data;
 }
 
-export const LOCKED = "The server was started anew, with another token: open the address that it printed.";
+export const LOCKED = "The server was restarted with another token: open the address that it printed.";
 
 /** A table with a caption; columns of numbers have heads that begin with "#". */
 export function table(caption, heads, rows) {

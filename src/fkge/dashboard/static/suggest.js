@@ -40,14 +40,14 @@ export function suggest(input, whose) {
     try {
       const asked = { owner: whose(), kind: input.dataset.kind, prefix: typed.slice(0, 100) };
       ({ labels } = await ask("/api/labels", asked));
-    } catch { /* no suggestions; asking will say why */ }
+    } catch { /* no suggestions; the query will report the error */ }
     if (input.value !== typed || document.activeElement !== input) return;
     chosen = -1;
     list.replaceChildren(...labels.map((label, i) => make("li", {
       role: "option", id: `${list.id}-${i}`, "data-label": label, "aria-selected": "false",
       onmousedown: (event) => event.preventDefault(), onclick: () => take(i),
     }, short(label), short(label) === label ? null : make("small", {}, label))));
-    // One that is typed out already would only cover what is below.
+    // A label that is typed completely would only cover what is below.
     open(labels.length > 1 || (labels.length === 1 && labels[0] !== typed));
   };
 

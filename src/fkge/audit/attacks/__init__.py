@@ -1,0 +1,1 @@
+"""Attacks on what owners send, one module each; see `fkge.audit`."""

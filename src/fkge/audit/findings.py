@@ -1,0 +1,84 @@
+"""What attacks find: typed values that convert to JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic_core import to_jsonable_python
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Triples: TypeAlias = npt.NDArray[np.integer[Any]]
+
+
+class Verdict(StrEnum):
+    """The outcome of an attack; UNTESTED where the run has nothing to test the claim on."""
+
+    HOLDS = "holds"
+    OPEN = "as stated: no protection"
+    BROKEN = "BROKEN"
+    UNTESTED = "not tested"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one attack found.
+
+    Attributes:
+        claim: what is said to hold.
+        verdict: whether it does.
+        on: what was attacked.
+        result: the most important figures, in words.
+        figures: all figures by name; dataclasses and numbers.
+        seconds: wall time of the attack.
+    """
+
+    claim: str
+    verdict: Verdict
+    on: str
+    result: str
+    figures: Mapping[str, object] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding as JSON data, with the figures beside the other fields."""
+        fields = asdict(self)
+        figures = fields.pop("figures")
+        return to_jsonable_python(fields | figures)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What all attacks on one owner of a simulation found.
+
+    Attributes:
+        run: the simulation's folder.
+        federation: its name.
+        owner: the owner that was attacked.
+        peer: the owner that attacked.
+        privacy: the privacy settings of the simulation.
+        quick: whether weaker attacks were run.
+        sections: findings by attack.
+    """
+
+    run: str
+    federation: str
+    owner: str
+    peer: str
+    privacy: Mapping[str, object]
+    quick: bool
+    sections: Mapping[str, Finding]
+
+    @property
+    def broken(self) -> bool:
+        """Whether any claim is broken."""
+        return any(finding.verdict is Verdict.BROKEN for finding in self.sections.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        sections = {name: finding.to_json() for name, finding in self.sections.items()}
+        return asdict(self) | {"broken": self.broken, "sections": sections}

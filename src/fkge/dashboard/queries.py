@@ -1,0 +1,211 @@
+"""Query the owners' models: predictions and neighbours, of the owner alone and federated, side by side."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from fkge.dashboard.events import Json
+from fkge.errors import FkgeError, RunError
+
+if TYPE_CHECKING:
+    from fkge.embed import Tables
+    from fkge.graph import Graph
+
+Kind = Literal["entity", "relation"]
+
+MODELS, GRAPHS = 4, 2
+"""Kept in memory: two arms of the last two owners that were queried."""
+
+SUGGESTIONS = 12
+DEEPEST = 1000
+"""The lowest rank to which true answers are searched for."""
+
+PATIENCE = 20.0
+"""Seconds that a query waits for those before it."""
+
+_Labels = dict[Kind, list[str]]
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Identify a version of a file, as part of the key of a cache."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+@lru_cache(maxsize=GRAPHS)
+def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
+    """A graph, and its labels case-folded."""
+    from fkge.graph import load_graph
+
+    graph = load_graph(path)
+    return graph, {
+        "entity": [label.casefold() for label in graph.entities],
+        "relation": [label.casefold() for label in graph.relations],
+    }
+
+
+@lru_cache(maxsize=MODELS)
+def _load_model(folder: Path, version: tuple[int, int], graph: Graph) -> Tables:
+    """The vectors of an owner in an arm."""
+    from fkge.experiment.training_run import Run
+    from fkge.settings import TrainSettings
+
+    return Run(folder, graph, TrainSettings.load(folder / "settings.toml")).load("cpu")
+
+
+class ModelQueries:
+    """Queries to the models of the simulation in the folder `run`, one at a time.
+
+    Names of owners and arms become part of paths: they must have been checked.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+
+    def labels(self, owner: str, kind: Kind, text: str) -> list[str]:
+        """Labels that contain `text`; those that begin with it, or whose last part does, come first."""
+        with self._turn():
+            graph, lowered = self._graph(owner)
+        wanted = text.casefold()
+        vocabulary = graph.entities if kind == "entity" else graph.relations
+        found = [i for i, label in enumerate(lowered[kind]) if wanted in label]
+        return [vocabulary[i] for i in sorted(found, key=lambda i: _distance(wanted, lowered[kind][i]))[:SUGGESTIONS]]
+
+    def examples(self, owner: str, count: int = 4) -> list[dict[str, str]]:
+        """Queries whose answers are in the owner's test set, the same ones each time."""
+        import numpy as np
+
+        with self._turn():
+            graph, _ = self._graph(owner)
+        chosen = np.random.default_rng(0).permutation(len(graph.test))[:count]
+        return [{"head": graph.entities[h], "relation": graph.relations[r]} for h, r, _ in graph.test[chosen].tolist()]
+
+    def predict(
+        self,
+        owner: str,
+        arms: Sequence[str],
+        *,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+        known: bool = False,
+    ) -> dict[str, Json]:
+        """Complete a triple of which two parts are given.
+
+        Args:
+            owner: whose models.
+            arms: of which arms.
+            head, relation, tail: labels; one of them is None.
+            top: number of answers.
+            known: also answers that are facts of the training and validation sets.
+
+        Returns:
+            By arm, ``answers``: label, score, place, and the split that has that fact, if any; ``true``: places of test
+            facts, at most `DEEPEST`; ``unseen``: number of test facts. Or ``missing``: why there are none.
+        """
+
+        def ask(tables: Tables, graph: Graph) -> Json:
+            from fkge.evaluation import predict
+
+            stated = _stated(graph, (head, relation, tail))
+            hidden = set() if known else {label for label, split in stated.items() if not split.startswith("test")}
+            found = predict(
+                tables, graph, head=head, relation=relation, tail=tail, top=DEEPEST + len(hidden), exclude_known=False
+            )
+            shown = list(enumerate((a for a in found if a.label not in hidden), 1))[:DEEPEST]
+            unseen = {label for label, split in stated.items() if split.startswith("test")}
+            return {
+                "answers": [
+                    {"place": place, "label": a.label, "score": _finite(a.score), "split": stated.get(a.label)}
+                    for place, a in shown[:top]
+                ],
+                "true": [{"place": place, "label": a.label} for place, a in shown if a.label in unseen][:top],
+                "unseen": len(unseen),
+            }
+
+        return self._each(owner, arms, ask)
+
+    def neighbors(self, owner: str, arms: Sequence[str], entity: str, top: int) -> dict[str, Json]:
+        """The `top` nearest entities to `entity`, by arm, with their cosine; or ``missing``, as in `predict`."""
+
+        def ask(tables: Tables, graph: Graph) -> Json:
+            from fkge.evaluation import neighbors
+
+            found = neighbors(tables, graph, entity, top=top)
+            return {"answers": [{"label": near.label, "similarity": _finite(near.similarity)} for near in found]}
+
+        return self._each(owner, arms, ask)
+
+    def has_model(self, owner: str, arm: str) -> bool:
+        folder = self._run / "arms" / arm / owner
+        return (folder / "model.safetensors").exists() and (folder / "settings.toml").exists()
+
+    def _each(self, owner: str, arms: Sequence[str], ask: Callable[[Tables, Graph], Json]) -> dict[str, Json]:
+        with self._turn():
+            graph, _ = self._graph(owner)
+            out = {}
+            for arm in arms:
+                if self.has_model(owner, arm):
+                    out[arm] = ask(self._model(owner, arm, graph), graph)
+                else:
+                    out[arm] = {
+                        "missing": f"{owner} has no model in {arm} yet: it is written when that arm is finished"
+                    }
+            return out
+
+    def _graph(self, owner: str) -> tuple[Graph, _Labels]:
+        path = self._run / "owners" / owner / "graph.safetensors"
+        try:
+            return _load_graph(path, _version(path))
+        except FileNotFoundError:
+            raise RunError(f"{owner}: its graph is not there yet; wait until the simulation is created") from None
+
+    def _model(self, owner: str, arm: str, graph: Graph) -> Tables:
+        folder = self._run / "arms" / arm / owner
+        return _load_model(folder, _version(folder / "model.safetensors"), graph)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise FkgeError("other queries are running; try again in a moment")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def _distance(wanted: str, label: str) -> tuple[int, int]:
+    """How far a label is from the typed text: smaller is nearer."""
+    if label.startswith(wanted):
+        return 0, len(label)
+    last = label.rstrip("/").replace("#", "/").rpartition("/")[2]
+    return (1 if last.startswith(wanted) else 2 if f"_{wanted}" in last or f" {wanted}" in last else 3), len(label)
+
+
+def _stated(graph: Graph, given: tuple[str | None, str | None, str | None]) -> dict[str, str]:
+    """Answers that are facts of the owner's graph, with their split: train, valid or test."""
+    if given.count(None) != 1:
+        return {}  # `predict` refuses it
+    vocabularies = (graph.entities, graph.relations, graph.entities)
+    missing = given.index(None)
+    out: dict[str, str] = {}
+    for split, facts in graph.splits.items():
+        for column, label in enumerate(given):
+            if label is not None:
+                facts = facts[facts[:, column] == vocabularies[column].id(label)]
+        for answer in facts[:, missing].tolist():
+            out.setdefault(vocabularies[missing][answer], split)
+    return out
+
+
+def _finite(value: float) -> float | None:
+    """A number that JSON can hold, or None: vectors that diverged have infinite scores."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Experiments on a federation: arms, controls, engines that run owners, scores and results."""

@@ -1,0 +1,115 @@
+"""The arms of an experiment: the federation itself and what it is compared with.
+
+  independent   a lone owner's first training, `initial_epochs` long (without one, as long as the federation)
+  control       the lone owner, for as many epochs as the others get
+  permuted      as `federated`, but aligned rows are permuted: what it gains is no transfer of knowledge
+  random        as `federated`, but owners send random vectors
+  federated     the federation
+  fede          a server averages shared vectors (needs owners with equal settings)
+  unified       one graph made of all (needs that, and everybody's data)
+
+All but the first spend the same number of epochs and of validations. Where owners have two tracks (a sharing policy, or
+differential privacy), those that exchange federate with what they share and end with a private track; control trains on
+all it knows for as many epochs as both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fkge.align import Common, Tokens
+from fkge.align.links import KINDS
+from fkge.embed.models import Kind
+from fkge.federation import FederationSettings, PeerProfile, Plan
+
+ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
+CENTRAL = ("fede", "unified")
+"""Arms that need a server."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm, as each owner sees it.
+
+    Attributes:
+        name: also of its folder.
+        plan: the epochs that an owner spends.
+        peers: whether it exchanges with others.
+        permuted: aligned rows are permuted.
+        random: owners send random vectors for their rows.
+        begin_with: an arm whose final state is the initial state of this one.
+        after: epochs that may be spent after the plan: on a private track, or without peers.
+        blends: the model is blended with one that is trained without peers, where `lone_epochs` says so; of a control,
+            that is a second one from another seed, so that it spends what the others do.
+    """
+
+    name: str
+    plan: Plan
+    peers: bool = True
+    permuted: bool = False
+    random: bool = False
+    begin_with: str | None = None
+    after: int = 0
+    blends: bool = True
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in all."""
+        return self.plan.total + self.after
+
+
+def make_arm(name: str, settings: FederationSettings, two_tracks: bool) -> Arm:
+    """The arm of that name under these settings."""
+    if name == "independent":
+        epochs = settings.initial_epochs or settings.total_epochs
+        return Arm(name, Plan(epochs, epochs, alone=True), peers=False, blends=False)
+    plan = Plan.of(settings)
+    if name == "control" and two_tracks:
+        plan = replace(plan, total=plan.total + settings.private.total)
+    # A shared track has a first training of its own: the end of a lone owner's depends on confidential triples.
+    lone = settings.start == "alone" and not (two_tracks and name != "control")
+    peers = name != "control"
+    after = (settings.private.total if peers else 0) if two_tracks else settings.lone_epochs
+    return Arm(
+        name, plan, peers=peers, after=after, permuted=name == "permuted", random=name == "random",
+        begin_with="independent" if lone else None,
+    )  # fmt: skip
+
+
+def permute(
+    name: str, seed: int, peers: Mapping[str, PeerProfile], tokens: Tokens
+) -> tuple[dict[str, PeerProfile], Tokens]:
+    """Permute an owner's shared rows, the same way towards every peer.
+
+    Each row takes the place of another in every exchange and at the start. Everything else is as in the federation:
+    rows that are exchanged begin alike, and only what they stand for is wrong.
+
+    Args:
+        name: of the owner.
+        seed: of the experiment.
+        peers: its peers' profiles.
+        tokens: from which its rows are initialised.
+
+    Returns:
+        The permuted profiles and tokens.
+    """
+    place: dict[Kind, npt.NDArray[np.int64]] = {}
+    for number, kind in enumerate(KINDS):
+        shared = np.unique(np.concatenate([known.common.ids(kind) for known in peers.values()]))
+        circle = np.random.default_rng([seed, number, *name.encode()]).permutation(shared)
+        place[kind] = np.arange(len(tokens[kind]))
+        place[kind][circle] = np.roll(circle, 1)
+    profiles = {
+        peer: replace(
+            known, common=Common(place["entity"][known.common.entities], place["relation"][known.common.relations])
+        )
+        for peer, known in peers.items()
+    }
+    moved = {kind: tokens[kind].copy() for kind in KINDS}
+    for kind in KINDS:
+        moved[kind][place[kind]] = tokens[kind]
+    return profiles, Tokens(moved)

@@ -1,0 +1,311 @@
+"""`SimulatedOwner`: an owner's store in a simulation, the masks of test triples that others hold, and the scoring of
+its vectors in each arm.
+
+RUN/
+  owners/NAME/                    the owner's store (`fkge.federation.owner.store`)
+  owners/NAME/masks.safetensors   which held-out triples others hold: only an experiment can know
+  arms/ARM/NAME/                  its workspace in an arm (`fkge.federation.owner.workspace`), and ranks.safetensors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fkge.align import Tokens
+from fkge.align.overlap import Mask
+from fkge.embed import Tables, load_tensors, save_tensors
+from fkge.errors import RunError
+from fkge.evaluation import Ranks
+from fkge.experiment.arms import Arm, permute
+from fkge.experiment.random_rows import RandomRowsOwner
+from fkge.federation import FederationSettings, Owner, OwnerStore, PeerProfile, Plan, ProtocolConfig
+from fkge.federation.owner import Activity, seed_of
+from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
+from fkge.federation.owner.store import PEERS_FILE, WHOLE_FILE
+from fkge.federation.owner.workspace import Workspace
+from fkge.graph import Graph
+from fkge.graph.graph import Triples
+from fkge.privacy import Head
+from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack
+
+_MASKS, _RANKS = "fkge.masks.1", "fkge.ranks.1"
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Which held-out triples of an owner others hold. An owner in production cannot know that.
+
+    Attributes:
+        held: by split, (triples,) those that stand in a partner's training set.
+        chained: by split, further ones that another owner holds, by a chain of links through others.
+        strict: (shareable valid triples,) those that nobody else shares.
+    """
+
+    held: Mapping[str, Mask]
+    chained: Mapping[str, Mask]
+    strict: Mask
+
+    def save(self, store: Path) -> None:
+        """Write the masks into an owner's store."""
+        masks = {"strict": self.strict}
+        masks |= {f"held|{split}": mask for split, mask in self.held.items()}
+        masks |= {f"chained|{split}": mask for split, mask in self.chained.items()}
+        tensors = {name: torch.from_numpy(mask.astype(np.uint8)) for name, mask in masks.items()}
+        save_tensors(store / "masks.safetensors", _MASKS, tensors, {})
+
+    @classmethod
+    def load(cls, store: Path) -> Masks:
+        """What `save` wrote; runs of fkge 0.1.0 have the same in two other files."""
+        if (store / "masks.safetensors").exists():
+            tensors, _ = load_tensors(store / "masks.safetensors", _MASKS)
+        else:
+            peers, whole = store / "peers.safetensors", store / "whole.safetensors"
+            tensors = load_tensors(peers, PEERS_FILE)[0] | load_tensors(whole, WHOLE_FILE)[0]
+        masks = {
+            name: t.numpy().astype(bool)
+            for name, t in tensors.items()
+            if name == "strict" or name.startswith(("held|", "chained|"))
+        }
+
+        def by_split(prefix: str) -> dict[str, Mask]:
+            return {name.removeprefix(prefix): mask for name, mask in masks.items() if name.startswith(prefix)}
+
+        return cls(by_split("held|"), by_split("chained|"), masks["strict"])
+
+
+@dataclass(frozen=True)
+class SimulatedOwner:
+    """One owner of a simulation, in any of its arms.
+
+    Attributes:
+        store: its data, as in production.
+        simulation: folder of the simulation.
+    """
+
+    store: OwnerStore
+    simulation: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> SimulatedOwner:
+        """The owner whose store is in `folder`, ``RUN/owners/NAME``."""
+        return cls(OwnerStore.open(folder), folder.parent.parent)
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    @property
+    def folder(self) -> Path:
+        """Of its store."""
+        return self.store.folder
+
+    @property
+    def settings(self) -> FederationSettings:
+        return self.store.settings
+
+    @property
+    def peers(self) -> Mapping[str, PeerProfile]:
+        return self.store.peers
+
+    @property
+    def graph(self) -> Graph:
+        """The whole graph."""
+        return self.store.graph
+
+    @property
+    def shared(self) -> Graph:
+        """The shareable part of the graph."""
+        return self.store.shared
+
+    @cached_property
+    def masks(self) -> Masks:
+        """Which held-out triples others hold."""
+        return Masks.load(self.store.folder)
+
+    def workspace(self, arm: str) -> Workspace:
+        """The owner's folder in `arm`."""
+        way_out = f"Remove it, and continue: fkge simulate --resume {self.simulation}"
+        return Workspace(self.simulation / "arms" / arm / self.name, way_out)
+
+    def report(self, arm: str) -> OwnerReport | None:
+        """What the owner reached in `arm`, if that is finished."""
+        return self.workspace(arm).report()
+
+    def deciding(self, shared: bool) -> Triples:
+        """(k, 3) the validation triples that decide what is kept.
+
+        Args:
+            shared: of the shareable graph, where there are two tracks; otherwise of the whole graph.
+        """
+        strict = self.settings.decide == "strict"
+        if shared and self.store.two_tracks:
+            return self.store.shared.valid[self.masks.strict] if strict else self.store.shared.valid
+        alone = ~(self.masks.held["valid"] | self.masks.chained["valid"])
+        return self.graph.valid[alone] if strict else self.graph.valid
+
+    def owner(
+        self, arm: Arm, late: bool = False, secret: int | None = None, ledger: Head | None = None
+    ) -> tuple[Owner, bool]:
+        """The owner at the start of `arm`, or from its last checkpoint; and whether it has trained already.
+
+        One that exchanges with others works on its shareable graph; a lone one on the whole.
+
+        Args:
+            arm: what it does.
+            late, secret, ledger: see `OwnerStore.open_owner`.
+        """
+        workspace = self.workspace(arm.name)
+        fresh = not workspace.checkpoint.exists()
+        if arm.peers:
+            peers = {peer: known for peer, known in self.peers.items() if peer not in self.store.refuses}
+            tokens = self.store.tokens
+            if arm.permuted and peers:
+                peers, tokens = permute(self.name, self.store.seed, peers, tokens)
+            owner, trained = self.store.open_owner(
+                workspace, arm.plan, late=late, secret=secret, ledger=ledger, label=arm.name,
+                decide=self.deciding(shared=True), peers=peers, tokens=tokens,
+                kind=RandomRowsOwner if arm.random else Owner,
+            )  # fmt: skip
+        else:
+            owner = Owner(
+                self.name, self.graph, self.settings, plan=arm.plan, seed=self.store.seed,
+                decide=self.deciding(shared=False), tokens=None if late else self._lone_tokens(),
+                secret=self.store.seed if secret is None else secret,
+            )  # fmt: skip
+            trained = workspace.resume(owner)
+        if fresh and arm.begin_with is not None:
+            owner.load(self.workspace(arm.begin_with).checkpoint)
+            trained = True
+        return owner, trained
+
+    def _lone_tokens(self) -> Tokens:
+        return Tokens.draw(self.graph, seed_of(self.store.seed, self.name, "lone"))
+
+    def protocol_config(self, arm: Arm) -> ProtocolConfig:
+        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
+        config = self.store.protocol_config()
+        return config if arm.peers else replace(config, train_alone=True)
+
+    def conclude(
+        self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
+    ) -> bool:
+        """Finish an owner's arm: train its private track, if it has one, score it, write everything.
+
+        Args:
+            arm: which.
+            owner: who has trained.
+            emit, stop, serve: see `fkge.federation.owner.finish.finish`.
+
+        Returns:
+            False if `stop` ended it early; called again, it starts this step over.
+        """
+        if arm.peers:
+            found = final_vectors(self.store, owner, self.deciding(shared=False), emit, stop)
+            if found is None:
+                return False
+            tables, private = found
+        else:
+            tables, private = owner.best(), None
+        blend = None
+        if arm.blends:
+            blended = with_lone_model(self.store, tables, owner.activity, emit, stop, peers=bool(owner.peers))
+            if blended is None:
+                return False
+            tables, blend = blended
+        account = close_account(owner, serve)
+        emit("state", state="scoring")
+        extra = {"private": private, "privacy": account, "blend": blend}
+        report = self.write_report(arm.name, tables, owner.activity, extra)
+        emit("concluded", spent=report.epsilon)
+        return True
+
+    def write_report(
+        self,
+        arm: str,
+        tables: Tables,
+        activity: Activity,
+        extra: Mapping[str, PrivateTrack | PrivacyAccount | Blend | None] | None = None,
+    ) -> OwnerReport:
+        """Score an owner's final vectors on each of the parts of its test triples, and write everything.
+
+        Args:
+            arm: in which they were trained.
+            tables: the vectors.
+            activity: what the owner did for them.
+            extra: see `fkge.federation.owner.finish.score`.
+        """
+        tests = [name for name in self.graph.splits if name.startswith("test")]
+        held, chained = (
+            np.concatenate([masks[name] for name in tests]) for masks in (self.masks.held, self.masks.chained)
+        )
+        parts = {"strict": ~(held | chained), "chained": chained, "held": held}
+        report, ranks = score(tables, self.graph, parts, activity, extra)
+        workspace = self.workspace(arm)
+        workspace.folder.mkdir(parents=True, exist_ok=True)
+        save_ranks(workspace.folder / "ranks.safetensors", ranks, held, chained)
+        workspace.write_results(tables, settings_of(tables, self.settings.train), report)
+        return report
+
+    def ranks(self, arm: str) -> tuple[Ranks, dict[str, Mask]]:
+        """The ranks of the test triples in a finished arm, and which of them belong to each part."""
+        path = self.workspace(arm).folder / "ranks.safetensors"
+        if not path.exists():
+            raise RunError(f"{path}: is missing. Remove result.json beside it, and continue the simulation.")
+        return load_ranks(path)
+
+
+@dataclass(frozen=True)
+class ArmJob:
+    """The job (`fkge.federation.owner.job.Job`) of an owner in one arm."""
+
+    owner: SimulatedOwner
+    arm: Arm
+
+    @property
+    def plan(self) -> Plan:
+        return self.arm.plan
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.owner.workspace(self.arm.name)
+
+    def open(self, *, late: bool = False, secret: int | None = None, ledger: Head | None = None) -> tuple[Owner, bool]:
+        return self.owner.owner(self.arm, late, secret, ledger)
+
+    def protocol_config(self) -> ProtocolConfig:
+        return self.owner.protocol_config(self.arm)
+
+    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+        return self.owner.conclude(self.arm, owner, emit, stop, serve)
+
+
+def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None) -> None:
+    """Write ranks of test triples, for comparisons with another arm's.
+
+    Args:
+        path: the file.
+        ranks: of n test triples.
+        held, chained: (n,) see `Masks`.
+    """
+    chained = np.zeros_like(held) if chained is None else chained
+    tensors = {
+        "optimistic": torch.from_numpy(ranks.optimistic.astype(np.int32)),
+        "pessimistic": torch.from_numpy(ranks.pessimistic.astype(np.int32)),
+        "held": torch.from_numpy(held.astype(np.uint8)),
+        "chained": torch.from_numpy(chained.astype(np.uint8)),
+    }
+    save_tensors(path, _RANKS, tensors, {})
+
+
+def load_ranks(path: Path) -> tuple[Ranks, dict[str, Mask]]:
+    """What `save_ranks` wrote: ranks, and which of them belong to each of `fkge.experiment.results.PARTS`."""
+    tensors, _ = load_tensors(path, _RANKS)
+    held, chained = (tensors[name].numpy().astype(bool) for name in ("held", "chained"))
+    ranks = Ranks(tensors["optimistic"].numpy().astype(np.int64), tensors["pessimistic"].numpy().astype(np.int64))
+    return ranks, {"strict": ~(held | chained), "chained": chained, "held": held}

@@ -1,0 +1,168 @@
+"""The result of a simulation: one typed, versioned value, written to ``results.json`` once and read everywhere.
+
+Versions of the file:
+  1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from beside it
+  2   all in one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from fkge.errors import RunError
+from fkge.files import read_json
+from fkge.results import METRICS, OwnerReport, ResultModel, Scores
+
+if TYPE_CHECKING:  # at run time results are read without torch
+    from fkge.experiment.owners import SimulatedOwner
+
+VERSION = 2
+FILE = "results.json"
+PARTS = ("strict", "chained", "held")
+"""Parts of the test triples: those that nobody else holds; those that another owner holds, as only a chain of links
+through others shows; those that stand in the training set of a partner linked directly."""
+
+
+class SharedRows(ResultModel):
+    """How many rows two owners share."""
+
+    entities: int
+    relations: int
+
+
+class Comparison(ResultModel):
+    """A paired bootstrap of a metric over test triples: federated minus the other arm, 95% interval, p-value."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+Versus: TypeAlias = dict[str, dict[str, dict[str, Comparison]]]
+"""``versus[arm][part][metric]`` compares the federated owner with another arm."""
+
+
+class PrivacySummary(ResultModel):
+    """The privacy settings of the federation."""
+
+    mode: str
+    epsilon: float | None = None
+    delta: float
+    ledger: str | None = None
+
+
+class OwnerResult(ResultModel):
+    """One owner in all arms.
+
+    Attributes:
+        model: its model; entities, relations, triples: sizes of its graph.
+        shares: what it shares with each peer.
+        arms: what it reached, by arm.
+        versus: the federated owner compared with other arms; see `Versus`.
+    """
+
+    model: str
+    entities: int | None = None
+    relations: int | None = None
+    triples: int | None = None
+    shares: dict[str, SharedRows]
+    arms: dict[str, OwnerReport]
+    versus: Versus
+
+    @classmethod
+    def of(cls, owner: SimulatedOwner, arms: Sequence[str], versus: Versus) -> Self:
+        """What `owner` has reached in those of `arms` that it has finished."""
+        return cls(
+            model=owner.settings.train.model,
+            entities=len(owner.graph.entities),
+            relations=len(owner.graph.relations),
+            triples=len(owner.graph.train),
+            shares={
+                peer: SharedRows(entities=len(known.common.entities), relations=len(known.common.relations))
+                for peer, known in owner.peers.items()
+            },
+            arms={arm: report for arm in arms if (report := owner.report(arm)) is not None},
+            versus=versus,
+        )
+
+
+class SimulationResult(ResultModel):
+    """What a simulation found, or has found so far.
+
+    Attributes:
+        arms: that were asked for; `mean` has those that are finished.
+        two_tracks: owners have a private track, which spends `private_epochs`.
+        policies: owners with a sharing policy.
+        epochs: of each owner in each arm but ``independent``; lone_epochs: further ones without peers, whose model is
+            blended with the first.
+        seconds: wall time of all finished arms.
+        mean: ``mean[arm][part]``, over owners.
+    """
+
+    version: int = VERSION
+    federation: str
+    engine: str
+    seed: int
+    arms: list[str]
+    two_tracks: bool
+    policies: list[str]
+    start: str
+    translate: str
+    decide: str
+    epochs: int
+    private_epochs: int
+    lone_epochs: int = 0
+    privacy: PrivacySummary
+    seconds: float
+    mean: dict[str, dict[str, Scores]]
+    owners: dict[str, OwnerResult]
+
+    @classmethod
+    def load(cls, run: Path) -> Self:
+        """The result of the finished simulation in the folder `run`, of any version.
+
+        Raises:
+            RunError: the file is damaged, or of a later version.
+        """
+        path, way_out = run / FILE, f"Remove it, and sum up again: fkge simulate --resume {run}"
+        data = read_json(path, way_out, "mean", "owners")
+        version = data.get("version", 1)
+        if version not in (1, VERSION):
+            raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {VERSION}. Update fkge.")
+        if version == 1:
+            data |= {"version": VERSION} | _version_1_fields(run)
+        return cls.parse(data, path, way_out)
+
+    def finished(self, arm: str) -> bool:
+        """Whether all owners have finished `arm`."""
+        return arm in self.mean
+
+
+def _version_1_fields(run: Path) -> dict[str, Any]:
+    """What version 1 left to other files of the run."""
+    about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
+    return {"arms": about["arms"], "two_tracks": about["two_tracks"], "policies": with_policy(run, about["owners"])}
+
+
+def with_policy(run: Path, owners: Sequence[str]) -> list[str]:
+    """The owners of a run that have a sharing policy."""
+    return [owner for owner in owners if (run / "owners" / owner / "policy.toml").exists()]
+
+
+def mean_scores(reports: Sequence[OwnerReport]) -> dict[str, Scores]:
+    """Means over owners, for each part of the test triples that any of them has."""
+    out = {}
+    for part in PARTS:
+        found = [report.test[part] for report in reports if part in report.test]
+        if found:
+            out[part] = Scores.model_validate({m: sum(scores[m] for scores in found) / len(found) for m in METRICS})
+    return out
+
+
+def means(owners: Mapping[str, OwnerResult], arms: Sequence[str]) -> dict[str, dict[str, Scores]]:
+    """`mean_scores` of each arm that all owners have finished."""
+    finished = [arm for arm in arms if all(arm in owner.arms for owner in owners.values())]
+    return {arm: mean_scores([owner.arms[arm] for owner in owners.values()]) for arm in finished}

@@ -1,0 +1,421 @@
+"""An experiment: one federation, several arms (`fkge.experiment.arms`), one folder that holds all of it.
+
+RUN/
+  simulation.json     what was asked for (`Specification`)
+  settings.toml       every setting, explained
+  owners/NAME/        each owner's store: its graph, settings and peers
+  arms/ARM/NAME/      what each owner reached in each arm: checkpoint, model, ranks, result
+  trace.jsonl         one line for each event
+  results.json        metrics by owner and arm, comparisons, costs (`fkge.experiment.results`)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
+from fkge.evaluation import paired_bootstrap
+from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
+from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
+from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.results import (
+    FILE,
+    VERSION,
+    Comparison,
+    OwnerResult,
+    PrivacySummary,
+    SimulationResult,
+    means,
+    with_policy,
+)
+from fkge.experiment.setup import create_stores, federation_of
+from fkge.federation import Federation, FederationSettings
+from fkge.files import FileLock, is_locked, write_atomically
+from fkge.progress import SILENT, Progress, Task
+from fkge.results import ResultModel
+from fkge.trace import Trace
+
+COMPARED = ("mrr", "hits@10")
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+class Specification(ResultModel):
+    """What a simulation was asked for, in ``simulation.json``."""
+
+    federation: str
+    owners: list[str]
+    arms: list[str]
+    engine: str
+    seed: int
+    two_tracks: bool
+    engine_options: dict[str, object] = Field(default_factory=dict)
+
+
+class Simulation:
+    """A simulation's folder. Make one with `create` or `open`.
+
+    Attributes:
+        folder: of the simulation.
+        spec: what was asked for.
+        settings: of the federation.
+        trace: its events.
+    """
+
+    def __init__(self, folder: Path, spec: Specification) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.trace = Trace(folder / "trace.jsonl")
+        self.settings = FederationSettings.load(folder / "settings.toml")
+
+    # -- creating and opening ------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        federation: Federation,
+        settings: FederationSettings,
+        *,
+        baselines: Iterable[str] = ("control",),
+        engine: str = "processes",
+        engine_options: EngineOptions | None = None,
+        seed: int = 0,
+        progress: Progress = SILENT,
+    ) -> Simulation:
+        """Create a simulation.
+
+        Args:
+            folder: must not hold anything yet.
+            federation: the owners.
+            settings: how they federate.
+            baselines: arms in addition to ``federated``.
+            engine: that runs the owners, of `fkge.experiment.engines.ENGINES`.
+            engine_options: see there.
+            seed: of everything random.
+            progress: of the alignment.
+
+        Raises:
+            RunError: the folder holds something.
+            SettingsError, GraphError: these owners, settings, arms and engine do not go together.
+        """
+        cls.check_free(folder)
+        arms = cls.check_asked(settings, baselines, engine, engine_options)
+        two_tracks = settings.privacy.mode == "dp" or any(m.policy for m in federation.members.values())
+        _check_central([arm for arm in arms if arm in CENTRAL], federation, settings, two_tracks)
+        for name, member in federation.members.items():
+            if len(member.graph.valid) == 0:
+                raise GraphError(
+                    name, "has no validation triples, by which an owner decides what it keeps",
+                    "Add some: a valid file beside train and test, or more triples to split.",
+                )  # fmt: skip
+        create_stores(folder, federation, settings, seed, progress)
+        write_atomically(folder / "settings.toml", settings.to_toml().encode())
+        spec = Specification(
+            federation=federation.name, owners=list(federation.members), arms=arms, engine=engine, seed=seed,
+            two_tracks=two_tracks, **({"engine_options": dict(engine_options)} if engine_options else {}),
+        )  # fmt: skip
+        spec.write(folder / "simulation.json")  # last: a folder with it is a complete simulation
+        return cls(folder, spec)
+
+    @staticmethod
+    def check_asked(
+        settings: FederationSettings,
+        baselines: Iterable[str],
+        engine: str,
+        engine_options: EngineOptions | None = None,
+    ) -> list[str]:
+        """The arms of a simulation, in their order.
+
+        Args:
+            settings: of the federation.
+            baselines: arms in addition to ``federated``.
+            engine, engine_options: see `create`.
+
+        Raises:
+            SettingsError: an arm, the engine or an option does not exist, or they do not go together.
+        """
+        check_engine(engine, list(engine_options or ()))
+        wanted = {"federated"}
+        for name in baselines:
+            if name not in ARMS:
+                raise SettingsError(f"there is no arm {name!r} among {', '.join(ARMS)}{did_you_mean(name, ARMS)}")
+            wanted.add(name)
+        if settings.start == "alone":
+            wanted.add("independent")  # the others begin where it ends
+        if settings.start == "alone" and settings.initial_epochs == 0:
+            raise SettingsError("initial_epochs is 0, so there is no first training to begin with")
+        return [arm for arm in ARMS if arm in wanted]
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuse a folder that holds something."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
+            complete = (folder / "simulation.json").exists()
+            raise RunError(f"{folder}: exists already. {way_out if complete else 'Choose another --out.'}")
+
+    @classmethod
+    def open(cls, folder: Path) -> Simulation:
+        """Open the simulation in `folder`.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        path = folder / "simulation.json"
+        if not path.exists():
+            raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
+        return cls(folder, Specification.read(path, "Restore it from a copy, or run the simulation again."))
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in their order."""
+        return self.spec.arms
+
+    @cached_property
+    def owners(self) -> list[SimulatedOwner]:
+        """The owners."""
+        return [SimulatedOwner.open(self.folder / "owners" / name) for name in self.spec.owners]
+
+    @property
+    def federation(self) -> Federation:
+        """What the simulation was made of."""
+        return federation_of(self.folder, self.spec.owners)
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        return make_arm(name, self.settings, self.spec.two_tracks)
+
+    @property
+    def result(self) -> SimulationResult | None:
+        """What the finished simulation found, or None."""
+        return SimulationResult.load(self.folder) if (self.folder / FILE).exists() else None
+
+    # -- running -------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        progress: Progress = SILENT,
+        stop: Callable[[], bool] | None = None,
+        watch: Watch | None = None,
+        engine_options: EngineOptions | None = None,
+    ) -> SimulationResult | None:
+        """Run every arm that is not finished, then sum up.
+
+        Args:
+            progress: one bar per arm.
+            stop: asked between chunks of training; True ends the run early, and `run` again continues it.
+            watch: receives every record of the trace, and how far owners are in between.
+            engine_options: instead of those the simulation was created with, for this time.
+
+        Returns:
+            The result; None if `stop` ended it early.
+
+        Raises:
+            EngineError: an owner's process died. The other owners have finished the arm without it.
+        """
+        if self.result is not None:
+            return self.result
+        options = self.spec.engine_options | dict(engine_options or {})
+        check_engine(self.spec.engine, list(options))
+        busy = RunError(f"{self.folder}: is being run by another process; wait for it, or stop it")
+        with FileLock(self.folder / "lock", timeout=0.2, error=busy):  # `is_running` holds it for a moment
+            return self._run(_Events(self.trace, watch), progress, stop or (lambda: False), options)
+
+    @staticmethod
+    def is_running(folder: Path) -> bool:
+        """Whether a process runs the simulation in `folder` now."""
+        return is_locked(folder / "lock")
+
+    def _run(
+        self, events: _Events, progress: Progress, stop: Callable[[], bool], options: EngineOptions
+    ) -> SimulationResult | None:
+        pending = [arm for arm in self.arms if self._unfinished(arm)]
+        if pending:
+            with ENGINES[self.spec.engine](self.owners, events.emit, **options) as engine:
+                for name in pending:
+                    if name not in CENTRAL and not self._run_arm(engine, name, events, progress, stop):
+                        return None
+                central = [name for name in pending if name in CENTRAL]
+                if central and not stop():
+                    self._run_central(engine, central, events, progress, stop)
+        if any(self._unfinished(arm) for arm in self.arms):
+            return None
+        result = self.summary(compare=True)
+        result.write(self.folder / FILE)
+        return result
+
+    def _unfinished(self, arm: str) -> list[str]:
+        """Owners that have no result in `arm`."""
+        return [owner.name for owner in self.owners if not owner.workspace(arm).finished]
+
+    def _run_arm(
+        self, engine: Engine, name: str, events: _Events, progress: Progress, stop: Callable[[], bool]
+    ) -> bool:
+        arm = self.arm(name)
+        with events.arm([name], self.spec.owners, arm.epochs, progress):
+            finished = engine.run(arm, stop)
+            if stop():
+                return False
+            dead = self._unfinished(name)
+            if dead and not finished:  # one that died after its result was written has lost nothing
+                why = "; ".join(events.deaths[owner] for owner in dead if owner in events.deaths)
+                others = (
+                    "the other owners continued without and nothing of theirs is lost"
+                    if len(dead) < len(self.owners)
+                    else "their checkpoints are kept"
+                )
+                raise EngineError(
+                    f"{', '.join(dead)} died during {name}{f' ({why})' if why else ''}; {others}. "
+                    f"Continue: fkge simulate --resume {self.folder}"
+                )
+            events.finished = True
+        return True
+
+    def _run_central(
+        self, engine: Engine, arms: Sequence[str], events: _Events, progress: Progress, stop: Callable[[], bool]
+    ) -> None:
+        with events.arm(arms, self.spec.owners, self.settings.total_epochs, progress):
+            engine.central(arms, stop)
+            events.finished = not any(self._unfinished(arm) for arm in arms)
+
+    # -- summing up ----------------------------------------------------------------------------------
+
+    def summary(self, compare: bool = False) -> SimulationResult:
+        """What the simulation has found so far.
+
+        Args:
+            compare: compare the federated arm with the others, which takes a while. All arms must be finished.
+        """
+        owners = {
+            owner.name: OwnerResult.of(owner, self.arms, _compare(owner, self.arms) if compare else {})
+            for owner in self.owners
+        }
+        settings, spec = self.settings, self.spec
+        finished = [record for record in self.trace.read() if record["event"] == "arm over"]
+        return SimulationResult(
+            version=VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
+            two_tracks=spec.two_tracks, policies=with_policy(self.folder, spec.owners), start=settings.start,
+            translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
+            private_epochs=settings.private.total if spec.two_tracks else 0,
+            lone_epochs=0 if spec.two_tracks else settings.lone_epochs,
+            privacy=PrivacySummary(**settings.privacy.model_dump()), mean=means(owners, spec.arms), owners=owners,
+            seconds=round(sum(float(record["seconds"]) for record in finished), 1),
+        )  # fmt: skip
+
+
+def _check_central(arms: Sequence[str], federation: Federation, settings: FederationSettings, two_tracks: bool) -> None:
+    """Refuse arms with a server where they cannot work: before hours of the other arms."""
+    if arms and two_tracks:
+        raise SettingsError(f"{', '.join(arms)}: a server there sees all; leave it out where owners do not share all")
+    common = settings.train.model_dump()
+    other = [name for name, member in federation.members.items() if common | dict(member.train) != common]
+    if arms and other:
+        raise SettingsError(
+            f"{', '.join(arms)}: a server can only average or merge owners with equal training settings, and "
+            f"{', '.join(other)} has settings of its own; leave these arms out"
+        )
+
+
+def _compare(owner: SimulatedOwner, arms: Sequence[str]) -> dict[str, dict[str, dict[str, Comparison]]]:
+    """The federated owner against its other arms: paired bootstrap over its test triples."""
+    ours, parts = owner.ranks("federated")
+    out: dict[str, dict[str, dict[str, Comparison]]] = {}
+    for arm in arms:
+        if arm == "federated":
+            continue
+        theirs, _ = owner.ranks(arm)
+        out[arm] = {}
+        for part, mask in parts.items():
+            if mask.sum() > 1:  # one triple has no interval
+                found = {m: paired_bootstrap(theirs[mask].realistic, ours[mask].realistic, metric=m) for m in COMPARED}
+                out[arm][part] = {
+                    m: Comparison(difference=d.difference, low=d.low, high=d.high, p=d.p) for m, d in found.items()
+                }
+    return out
+
+
+class _Events:
+    """Events of an engine: into the trace, to a watcher, and onto a progress bar.
+
+    Attributes:
+        deaths: by owner, what its process died of.
+        finished: the arm that runs now has come to its end.
+    """
+
+    def __init__(self, trace: Trace, watch: Watch | None) -> None:
+        self.deaths: dict[str, str] = {}
+        self.finished = False
+        self._trace = trace
+        self._watch = watch
+        self._task: Task | None = None
+        self._epochs: dict[tuple[str, str], int] = {}
+        self._scores: dict[str, float] = {}
+        self._drawn = time.monotonic()
+        self._traced: dict[str, float] = {}
+
+    @contextmanager
+    def arm(self, names: Sequence[str], owners: Sequence[str], epochs: int, progress: Progress) -> Iterator[None]:
+        """Announce arms that start, or continue, and draw them as one bar.
+
+        Args:
+            names: of the arms.
+            owners: names of all owners.
+            epochs: of each owner in each arm.
+            progress: where the bar is drawn.
+        """
+        started, self.finished = time.monotonic(), False
+        for name in names:
+            self.emit("arm", arm=name, time=round(time.time(), 1), epochs=epochs, owners=list(owners))
+        title = " and ".join(names)
+        self._scores.clear()
+        self._epochs.clear()
+        with progress.task(title, epochs * len(owners) * len(names), "epochs") as self._task:
+            yield
+        self._task = None
+        if self.finished:
+            self.emit("arm over", arm=title, seconds=round(time.monotonic() - started, 2))
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Take in an event."""
+        if event != "progress" or self._is_due(fields["owner"]):
+            self._trace.write(event, **fields)
+        if self._watch is not None:
+            self._watch({"event": event, **fields})
+        if event == "died":
+            self.deaths[fields["owner"]] = fields["why"]
+        if self._task is not None and "owner" in fields and "epoch" in fields:
+            self._draw(self._task, str(fields.get("arm")), fields["owner"], fields["epoch"], fields.get("best"))
+
+    def _is_due(self, owner: str) -> bool:
+        """Whether the trace is to have an owner's progress again: every epoch would be too much of it."""
+        now = time.monotonic()
+        if now - self._traced.get(owner, -SECONDS_BETWEEN_EPOCHS) < SECONDS_BETWEEN_EPOCHS:
+            return False
+        self._traced[owner] = now
+        return True
+
+    def _draw(self, task: Task, arm: str, owner: str, epoch: int, best: float | None) -> None:
+        done = epoch - self._epochs.get((arm, owner), 0)
+        self._epochs[arm, owner] = epoch
+        if best is not None:
+            self._scores[owner] = best
+        shown: dict[str, float | str] = {}
+        if self._scores:
+            shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}
+        if done > 0:
+            task.advance(done, **shown)
+        if shown and time.monotonic() - self._drawn > SECONDS_BETWEEN_LINES:  # a log file gets a line now and then
+            self._drawn = time.monotonic()
+            task.advance(0, epochs=sum(self._epochs.values()), **shown)

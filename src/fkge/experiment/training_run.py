@@ -1,0 +1,229 @@
+"""A run: one graph, one model, one folder that holds all of it.
+
+RUN/
+  settings.toml            every setting, explained
+  graph.safetensors        labels and triples, so that the folder needs nothing else
+  model.safetensors        the best tables by validation
+  checkpoint.safetensors   the state of the training, until it is finished
+  trace.jsonl              one line for each epoch and validation
+  result.json              metrics, once finished
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+import torch
+
+from fkge.embed import (
+    FitState,
+    Tables,
+    Trainer,
+    fit,
+    load_checkpoint,
+    load_model,
+    make_tables,
+    save_checkpoint,
+    save_model,
+)
+from fkge.errors import RunError
+from fkge.evaluation import Known, Metrics, evaluate, metrics, rank
+from fkge.files import read_json, write_atomically
+from fkge.graph import Graph, load_graph, sample_triples, save_graph
+from fkge.progress import SILENT, Progress
+from fkge.settings import TrainSettings
+from fkge.trace import Trace
+
+
+class RunResult(TypedDict):
+    """Content of ``result.json``: what was trained, how long, and the metrics of every split that has triples."""
+
+    model: str
+    graph: str
+    entities: int
+    relations: int
+    triples: int
+    seed: int
+    epochs: int
+    best_epoch: int
+    seconds: float
+    valid: NotRequired[Metrics]
+    test: NotRequired[Metrics]
+
+
+class Run:
+    """A run folder. Make one with `create` or `open`."""
+
+    def __init__(self, folder: Path, graph: Graph, settings: TrainSettings) -> None:
+        self.folder = folder
+        self.graph = graph
+        self.settings = settings
+        self.trace = Trace(folder / "trace.jsonl")
+
+    # -- making and finding ------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, graph: Graph, settings: TrainSettings) -> Run:
+        """Create a run in `folder`.
+
+        Args:
+            folder: must be empty or absent.
+            graph: what to train on; kept in the folder.
+            settings: how to train.
+
+        Raises:
+            RunError: the folder holds something, or the graph has no training triples.
+        """
+        cls.check_free(folder)
+        if len(graph.train) == 0:
+            raise RunError(f"{graph.name} has no training triples")
+        make_tables(settings, 1, 1)  # a setting that cannot work shows before anything is written
+        folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder, graph, settings)
+        save_graph(graph, folder / "graph.safetensors")
+        # Written last: a folder with settings is a whole run.
+        write_atomically(folder / "settings.toml", settings.to_toml().encode())
+        return run
+
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """Refuse a folder that holds something."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            way_out = f"Resume it: fkge train --resume --out {folder}, or choose another --out."
+            whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
+            raise RunError(f"{folder}: exists already. {way_out if whole else 'Choose another --out.'}")
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """The run in `folder`.
+
+        Raises:
+            RunError: it is no run folder.
+        """
+        if not (folder / "settings.toml").exists():
+            raise RunError(
+                f"{folder}: is no run folder (no settings.toml). `fkge train GRAPH --out {folder}` makes one."
+            )
+        settings = TrainSettings.load(folder / "settings.toml")
+        graph = folder / "graph.safetensors"
+        if not graph.exists():  # an owner's folder in an arm of a simulation: its graph is in the owner's store
+            store = folder.resolve().parents[2] / "owners" / folder.resolve().name / "graph.safetensors"
+            graph = store if store.exists() else graph
+        return cls(folder, load_graph(graph), settings)
+
+    def check_same(self, graph: Graph | None, given: dict[str, Any]) -> None:
+        """Refuse to resume with another graph, or settings that contradict the run's."""
+        if graph is not None and graph.fingerprint != self.graph.fingerprint:
+            raise RunError(
+                f"{self.folder}: was made from another graph ({self.graph!r}); use a new --out for {graph!r}"
+            )
+        for key, value in given.items():
+            was = getattr(self.settings, key)
+            if value != was and key not in ("device", "threads"):
+                raise RunError(f"{self.folder}: was started with {key} = {was!r}, not {value!r}; use a new --out")
+
+    @property
+    def result(self) -> RunResult | None:
+        """What the finished run found, or None."""
+        path = self.folder / "result.json"
+        way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {self.folder}"
+        return cast(RunResult, read_json(path, way_out)) if path.exists() else None
+
+    # -- training ----------------------------------------------------------------------------------
+
+    def train(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> RunResult | None:
+        """Train from where the folder stands, then score. None if asked to stop before the end.
+
+        The result does not depend on how often it was interrupted.
+        """
+        if self.result is not None:
+            return self.result
+        torch.set_num_threads(self.settings.threads)
+        graph, settings = self.graph, self.settings
+        tables = make_tables(settings, len(graph.entities), len(graph.relations))
+        trainer = Trainer(tables, graph.train, settings)
+        state = None
+        checkpoint = self.folder / "checkpoint.safetensors"
+        if checkpoint.exists():
+            state = FitState(**load_checkpoint(checkpoint, trainer))
+            known = self.trace.read()
+            self.trace.keep([r for r in known if _happened(r, trainer.epoch, state.validated)])
+        else:
+            self.trace.keep([])
+        final = fit(
+            trainer,
+            _Folder(self),
+            state=state,
+            validate=self._validation(tables, progress),
+            progress=progress,
+            stop=stop,
+        )
+        if final is None:
+            return None
+        best, _ = load_model(self.folder / "model.safetensors", settings.device)
+        result: RunResult = {
+            "model": settings.model, "graph": graph.name, "entities": len(graph.entities),
+            "relations": len(graph.relations), "triples": len(graph.train), "seed": settings.seed,
+            "epochs": trainer.epoch, "best_epoch": final.best_epoch, "seconds": round(final.seconds, 2),
+            **evaluate(best, graph, progress=progress),  # type: ignore[typeddict-item]  # splits that have triples
+        }  # fmt: skip
+        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        checkpoint.unlink(missing_ok=True)
+        return result
+
+    def _validation(self, tables: Tables, progress: Progress) -> Callable[[], float] | None:
+        """Filtered MRR on valid triples, the same ones each time."""
+        triples = self.graph.valid
+        if len(triples) == 0 or self.settings.validate_every == 0:
+            return None
+        triples = sample_triples(triples, self.settings.validation_triples, self.settings.seed)
+        known = Known.of(self.graph)
+        return lambda: metrics(rank(tables, triples, known=known, progress=progress))["mrr"]
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def load(self, device: str = "auto") -> Tables:
+        """The best tables so far.
+
+        Raises:
+            RunError: there is no model yet, or it belongs to another graph.
+        """
+        path = self.folder / "model.safetensors"
+        if not path.exists():
+            raise RunError(f"{self.folder}: has no model yet. Train it: fkge train --resume --out {self.folder}")
+        tables, _ = load_model(path, device)
+        if tables.entities != len(self.graph.entities) or tables.relations != len(self.graph.relations):
+            raise RunError(f"{path}: belongs to another graph than {self.folder / 'graph.safetensors'}")
+        return tables
+
+    def evaluate(
+        self, splits: Sequence[str] = ("valid", "test"), *, device: str = "auto", **options: Any
+    ) -> dict[str, Metrics]:
+        """Metrics of the best tables; options are those of `fkge.evaluation.evaluate`."""
+        torch.set_num_threads(self.settings.threads)
+        return evaluate(self.load(device), self.graph, splits, **options)
+
+
+class _Folder:
+    """Keeps a fit's outcome in the run's folder."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def best(self, trainer: Trainer) -> None:
+        save_model(self.run.folder / "model.safetensors", trainer.tables, self.run.settings)
+
+    def checkpoint(self, trainer: Trainer, state: FitState) -> None:
+        save_checkpoint(self.run.folder / "checkpoint.safetensors", trainer, asdict(state))
+
+    def event(self, name: str, **fields: Any) -> None:
+        self.run.trace.write(name, **fields)
+
+
+def _happened(record: dict[str, Any], epoch: int, validated: int) -> bool:
+    """Whether a trace record lies before a checkpoint; later ones will be written again."""
+    return bool(record.get("epoch", 0) <= (validated if record.get("event") == "validated" else epoch))

@@ -1,0 +1,54 @@
+"""Control messages of the protocol (Signal, Request, Accept, Defer, Refuse, Abort), as they pass on the wire. They
+carry no vectors.
+
+The receiver sees each of them as an event of its protocol, with the sender as its `peer`. Messages within an exchange
+are in `fkge.federation.exchange` and `fkge.ppat.messages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A peer has news, or announces that there will be no more after this (`last`)."""
+
+    peer: str
+    news: bool = True
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class SessionMessage:
+    """About one exchange with `peer`, which its host has numbered `session`."""
+
+    peer: str
+    session: int
+
+
+class Request(SessionMessage):
+    """A peer wants to host: it asks this owner to translate for it."""
+
+
+class Accept(SessionMessage):
+    """A peer agrees to translate for this owner."""
+
+
+class Defer(SessionMessage):
+    """A peer is Busy; it will send a signal when it is not."""
+
+
+class Refuse(SessionMessage):
+    """A peer will not translate for this owner, for as long as it takes part."""
+
+
+@dataclass(frozen=True)
+class Abort(SessionMessage):
+    """A peer abandons an exchange. `host`: the peer is the one that hosts, and this owner serves."""
+
+    host: bool
+
+
+Handshake: TypeAlias = Signal | Request | Accept | Defer | Refuse | Abort

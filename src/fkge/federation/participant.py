@@ -1,0 +1,281 @@
+"""Connect one owner's protocol with the outside: carry out its instructions, release and encode what is sent, decode
+what arrives, keep received updates until the next round of training.
+
+There is no clock and no transport here. `fkge.federation.driver` runs the rounds of training and keeps the timer; an
+engine supplies a way to post bytes to a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fkge.errors import BudgetError, PeerError
+from fkge.federation.codec import decode, encode
+from fkge.federation.egress import Released
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+)
+from fkge.federation.exchange import FROM_CLIENT, ClientRole, HostRole, ReceivedUpdate
+from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.owner import Outcome, Owner
+from fkge.federation.protocol import Protocol
+from fkge.federation.recording import Recorder
+
+Post = Callable[[str, bytes], None]
+OnEgress = Callable[[str, Released, int, bytes], None]
+Emit = Callable[..., None]
+
+_CONTROL = (Signal, Request, Accept, Defer, Refuse, Abort)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round of training, as the trace has it.
+
+    Attributes:
+        initial: it was the first training.
+        peers: whose updates were aggregated.
+        epoch: epochs so far; epochs: those of this round.
+        score: on validation triples, if a test was due; best: the highest so far; improved: this one is.
+        backtracked: the owner rolled back to its best vectors.
+        sent: bytes so far, to all peers.
+        spent: ε so far, where something has a price.
+    """
+
+    initial: bool
+    peers: list[str]
+    epoch: int
+    epochs: int
+    score: float | None
+    best: float | None
+    improved: bool
+    backtracked: bool
+    sent: int
+    spent: float | None
+
+
+class _Stray(PeerError):
+    """A message of an exchange that this side has abandoned; not an error of the peer."""
+
+
+class Participant:
+    """Carries out the protocol's instructions for one owner.
+
+    Args:
+        owner: the owner.
+        protocol: decides what to do.
+        post: sends bytes to a peer; must not block.
+        emit: receives every event worth a line in a trace: ``emit(event, **fields)``.
+        recorder: records all messages and events.
+        on_egress: receives every message just before it is posted: ``on_egress(peer, released, session, data)``.
+
+    Attributes:
+        work: an `Improve` to carry out with `improve`, or None.
+        timer: seconds after which to call `handle(Wake())`, or None; its reader resets it.
+        report: the last round of training; None if it broke off.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        protocol: Protocol,
+        post: Post,
+        emit: Emit,
+        recorder: Recorder | None = None,
+        on_egress: OnEgress | None = None,
+    ) -> None:
+        self.owner = owner
+        self.protocol = protocol
+        self.work: Improve | None = None
+        self.timer: float | None = None
+        self.report: RoundReport | None = None
+        self._post = post
+        self._emit = emit
+        self._recorder = recorder
+        self._on_egress = on_egress
+        self._clients: dict[tuple[str, int], ClientRole] = {}
+        self._hosts: dict[tuple[str, int], HostRole] = {}
+        self._updates: dict[tuple[str, int], ReceivedUpdate] = {}
+        self._served: set[tuple[str, int]] = set()
+        self._state = protocol.state
+
+    def begin(self, trained: bool) -> None:
+        """Join the federation; `trained`: with vectors to offer from an earlier incarnation."""
+        if self._recorder is not None:
+            self._recorder.begin(trained)
+        self._handle(Begin(trained=trained, spent=trained and self.owner.spent))
+
+    def handle(self, event: Event) -> None:
+        """Process an event that the engine reports."""
+        if self._recorder is not None:
+            self._recorder.event(event)
+        self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        for instruction in self.protocol.handle(event):
+            self._do(instruction)
+        if self.protocol.state is not self._state:
+            self._state = self.protocol.state
+            self._emit("state", state=str(self._state))
+
+    def deliver(self, peer: str, data: bytes) -> None:
+        """Process a message from `peer`. A malformed one is refused and ends the exchange it belongs to."""
+        if self._recorder is not None:
+            self._recorder.received(peer, data)
+        try:
+            message, session = decode(data)
+            if isinstance(message, _CONTROL):
+                # The sender is the peer at the other end of the connection, not the one that the message names.
+                self._handle(replace(message, peer=peer))
+                return
+        except PeerError as error:
+            self._emit("refused", peer=peer, why=str(error))
+            self._handle(Lost(peer))
+            return
+        self.protocol.touch()
+        from_client = isinstance(message, FROM_CLIENT)
+        try:
+            with self.owner.clock("translate"):
+                self._exchange(peer, session, message, from_client)
+        except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
+            stray = isinstance(error, _Stray)
+            event = "stray" if stray else "refused" if isinstance(error, PeerError) else "over budget"
+            self._emit(event, peer=peer, why=str(error))
+            self._send(peer, Abort(self.owner.name, session, host=from_client))
+            self._handle(Abort(peer, session, host=not from_client))
+            return
+        self._complete(peer, session, from_client)
+
+    def improve(self, pause: Callable[[], bool] | None = None) -> Outcome:
+        """Carry out `work`; call `finish` with the outcome when the round is over on the engine's clock.
+
+        Args:
+            pause: called between two chunks of training; True leaves the training.
+        """
+        work, self.work = self.work, None
+        assert work is not None
+        self.report = None
+        updates = [self._updates.pop(key) for key in work.peers if key in self._updates]
+        before = self.owner.trainer.epoch
+        if self._recorder is not None:
+            self._recorder.improve()
+            pause = self._recorder.wrap(pause)
+        outcome = self.owner.improve(updates, initial=work.initial, pause=pause)
+        if self._recorder is not None:
+            self._recorder.improved()
+        epoch = self.owner.trainer.epoch
+        self.report = RoundReport(
+            work.initial,
+            [peer for peer, _ in work.peers],
+            epoch,
+            epoch - before,
+            outcome.score,
+            outcome.best,
+            outcome.improved,
+            outcome.backtracked,
+            sent=sum(self.owner.activity.sent.values()),
+            spent=self.owner.egress.charged,
+        )
+        return outcome
+
+    def finish(self, outcome: Outcome) -> None:
+        """Report to the protocol that the round is over."""
+        if self._recorder is not None:
+            self._recorder.finish()
+        self._handle(Finished(news=outcome.news, spent=outcome.spent))
+
+    # -- instructions --------------------------------------------------------------------------------
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Improve():
+                self.work = instruction
+            case Timer(seconds):
+                self.timer = seconds
+            case Send(to, message, session, news, last, _):
+                if message is Signal:
+                    self._send(to, Signal(self.owner.name, news, last))
+                elif message is Abort:
+                    self._send(to, Abort(self.owner.name, session, instruction.host))
+                else:
+                    self._send(to, message(self.owner.name, session))  # type: ignore[arg-type,call-arg]
+            case Serve(peer, session):
+                role = self.owner.client(peer, session)
+                self._clients[peer, session] = role
+                self._send(peer, role.start(), session)
+            case Host(peer, session):
+                self._hosts[peer, session] = self.owner.host(peer, session)
+                self._emit("hosting", peer=peer)
+            case Forget(peer, session, hosting):
+                if hosting:
+                    self._hosts.pop((peer, session), None)
+                else:
+                    self._clients.pop((peer, session), None)
+                self._emit("given up", peer=peer, hosting=hosting)
+            case Drop(peer):
+                for roles in (self._clients, self._hosts, self._updates):
+                    for key in [key for key in roles if key[0] == peer]:
+                        del roles[key]
+                self._emit("lost", peer=peer)
+
+    def _send(self, peer: str, message: Any, session: int = 0) -> None:
+        egress = self.owner.egress
+        released = egress.release(message, peer, session)
+        data = encode(released, session)
+        egress.leaves(released, peer, len(data))
+        if self._on_egress is not None:
+            self._on_egress(peer, released, session, data)
+        self.owner.activity.sent[peer] = self.owner.activity.sent.get(peer, 0) + len(data)
+        if self._recorder is not None:
+            self._recorder.sent(peer, data)
+        self._post(peer, data)
+
+    # -- exchanges -----------------------------------------------------------------------------------
+
+    def _exchange(self, peer: str, session: int, message: Any, from_client: bool) -> None:
+        """Process a message within an exchange.
+
+        Sessions are numbered by their hosts, so two exchanges with one peer, one in each direction, may have the same
+        number. The kind of message says which of them it belongs to: clients open and hosts answer.
+        """
+        key = (peer, session)
+        if from_client and key in self._hosts:
+            self._send(peer, self._hosts[key].step(message), session)
+        elif not from_client and key in self._clients:
+            following = self._clients[key].step(message)
+            if following is not None:
+                self._send(peer, following, session)
+            else:
+                del self._clients[key]
+                self._served.add(key)
+        elif from_client:
+            raise _Stray(f"{type(message).__name__} belongs to no exchange under way (session {session})")
+        # An answer to a client that has abandoned its exchange is ignored.
+
+    def _complete(self, peer: str, session: int, from_client: bool) -> None:
+        """Report to the protocol if that was the last message of an exchange."""
+        key = (peer, session)
+        host = self._hosts.get(key)
+        if from_client and host is not None and host.update is not None:
+            del self._hosts[key]
+            self._updates[key] = host.update
+            self._emit("translated", peer=peer, **host.update.price)
+            self._handle(Received(peer, session))
+        elif not from_client and key in self._served:
+            self._served.discard(key)
+            self._handle(Served(peer, session))

@@ -1,0 +1,1 @@
+"""Operating a node: audit log, control socket, metrics, log, preflight checks."""

@@ -1,0 +1,386 @@
+"""Control a running node: a Unix socket in its state folder, one line of JSON for a request and one for its answer.
+
+Only the user that runs the node, and root, may use it: the socket is 0600, and the system says who is at its other end.
+A request is ``{"command": "status"}``; the answer is ``{"ok": true, "answer": {...}}`` or ``{"ok": false, "error": "one
+sentence"}``. Every node answers `status` (a `Status`), `pause`, `resume` and `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import socket
+import stat
+import struct
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from fkge.errors import FkgeError, NodeError
+
+SOCKET = "control.sock"
+"""Its name in a node's state folder."""
+
+PATIENCE = 30.0
+"""Seconds to wait for an answer."""
+
+REQUEST_BYTES = 64 << 10
+ANSWER_BYTES = 8 << 20
+CONNECTIONS = 16
+"""At a time; more are closed."""
+
+_TURNS = 8  # of a loop, within which asyncio has a task for every connection that it has accepted
+
+Json = dict[str, Any]
+"""A JSON object."""
+
+Handler = Callable[[Json], Awaitable[Mapping[str, Any]]]
+
+
+class PeerStatus(TypedDict):
+    """The state of one peer. Times are seconds since 1970; what is not known yet is None.
+
+    Attributes:
+        state: away, refused, aligning, connected or joined.
+        since: when it came to that state.
+        shared: rows that both hold.
+        exchanges: finished ones.
+        heard: when anything was last received from it.
+        reason: why it was refused, or shares nothing.
+    """
+
+    name: str
+    state: str
+    since: float | None
+    shared: int | None
+    exchanges: int
+    bytes_in: int
+    bytes_out: int
+    heard: float | None
+    reason: str | None
+
+
+class Spent(TypedDict):
+    """One privacy budget, as in `fkge ledger show`.
+
+    Attributes:
+        unit: what is protected, such as "triple".
+        relation: which graphs are neighbours.
+        epsilon: the budget; None for no limit.
+        spent: ε spent so far; None for no bound.
+        delta: δ of both.
+    """
+
+    unit: str
+    relation: str
+    epsilon: float | None
+    spent: float | None
+    delta: float
+
+
+class AuditStatus(TypedDict):
+    """How far the audit log has come; keep its head elsewhere to detect an older one."""
+
+    entries: int
+    head: str
+
+
+class Status(TypedDict):
+    """The answer to `status`.
+
+    Attributes:
+        life: how many times the node was started.
+        time: of this answer, and started: of this process.
+        state: paused, or a value of `fkge.node.state.NodeState`; since: when the node came to it.
+        epoch: how many are done; None before training; epochs: in all.
+        validation_mrr: the best so far.
+        privacy: the mode: none, paper or dp.
+        spent: by budget; empty where nothing has a price.
+        peers: all that the configuration names.
+    """
+
+    name: str
+    life: int
+    pid: int
+    version: str
+    time: float
+    started: float
+    state: str
+    since: float
+    epoch: int | None
+    epochs: int | None
+    validation_mrr: float | None
+    privacy: str
+    spent: list[Spent]
+    peers: list[PeerStatus]
+    audit: NotRequired[AuditStatus]
+
+
+# -- in the node -------------------------------------------------------------------------------------
+
+
+class Server:
+    """A server that answers until it is closed, and then removes its socket; `serve` makes one."""
+
+    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+        self.path = path
+        self._handlers = handlers
+        self._server: asyncio.Server | None = None
+        self._inode = 0
+        self._busy: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        listener = _listener(self.path)
+        self._inode = self.path.stat().st_ino
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=REQUEST_BYTES)
+
+    async def close(self) -> None:
+        """Accept no more requests; those under way are answered first."""
+        if self._server is None:
+            return
+        await stop_listening(self._server)
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_ino == self._inode:  # not one that another node has made since
+                self.path.unlink()
+        me = asyncio.current_task()
+        if others := [task for task in self._busy if task is not me]:
+            await asyncio.wait(others, timeout=PATIENCE)
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            if len(self._busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
+                return
+            line = b""
+            with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(PATIENCE):
+                    line = await reader.readuntil(b"\n")
+            if line:
+                answer = json.dumps(await self._answer(line), ensure_ascii=False).encode() + b"\n"
+                async with asyncio.timeout(PATIENCE):
+                    writer.write(answer)
+                    await writer.drain()
+        except TimeoutError:
+            writer.transport.abort()  # also if it does not read the answer
+        except OSError:
+            pass
+        finally:
+            await hang_up(writer)
+            self._busy.discard(task)
+
+    async def _answer(self, line: bytes) -> Json:
+        try:
+            request = json.loads(line)
+            command = request.pop("command")
+            if not isinstance(command, str):
+                raise TypeError
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {"ok": False, "error": 'this is no request; one is a line such as {"command": "status"}'}
+        if command not in self._handlers:
+            known = ", ".join(sorted(self._handlers))
+            return {"ok": False, "error": f"this node does not know the command {command!r}; it knows {known}"}
+        try:
+            return {"ok": True, "answer": await self._handlers[command](request)}
+        except FkgeError as error:
+            return {"ok": False, "error": str(error)}
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"control command {command} failed", "exception": error}
+            )
+            return {"ok": False, "error": f"{command} failed ({type(error).__name__}); the log says more"}
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Accept no more connections. Accepted ones have tasks when this returns; `close` alone would lose some."""
+    for listener in server.sockets:
+        asyncio.get_running_loop().remove_reader(listener.fileno())
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    server.close()
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and wait until it is closed."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
+    """Listen on a socket. One that a dead node has left is replaced.
+
+    Args:
+        path: of the socket.
+        handlers: by command; gets a request's arguments, and returns the answer or raises an `FkgeError`.
+
+    Raises:
+        NodeError: another node listens there.
+    """
+    server = Server(path, handlers)
+    await server.start()
+    return server
+
+
+def _listener(path: Path) -> socket.socket:
+    if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+        raise NodeError(f"{path}: is not a socket, and the control socket needs this path; move it")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _reachable(path) as address:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                try:
+                    probe.connect(address)
+                except FileNotFoundError:
+                    pass
+                except ConnectionRefusedError:
+                    path.unlink(missing_ok=True)
+                else:
+                    raise NodeError(f"{path}: a node listens here already. Stop it first: fkge stop")
+            os.fchmod(listener.fileno(), 0o600)  # what the file will have, from its first moment
+            listener.bind(address)
+            listener.listen(CONNECTIONS)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise NodeError(f"{path}: no control socket can be made here: {error.strerror or error}") from error
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_ours(connection: Any) -> bool:
+    """Whether this process's user, or root, is at the other end."""
+    _, uid = _credentials(connection)
+    return uid is None or uid in (os.getuid(), 0)
+
+
+def _credentials(connection: Any) -> tuple[int, int | None]:
+    """The other end's process (0: not known here) and user (None: not known)."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0, None
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+# -- at the operator's side --------------------------------------------------------------------------
+
+
+def call(path: Path, command: str, /, *, patience: float = PATIENCE, **arguments: Any) -> Json:
+    """Send a command to a node.
+
+    Args:
+        path: of its control socket.
+        command: such as status.
+        patience: seconds to wait for the answer.
+        arguments: of the command.
+
+    Raises:
+        NodeError: no node listens there, it does not answer within `patience` seconds, or it says why it will not.
+    """
+    with _connected(path, patience) as connection:
+        return _ask(path, connection, command, arguments)
+
+
+def stop(path: Path, patience: float = 60.0) -> Json:
+    """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
+
+    Raises:
+        NodeError: it is still there after `patience` seconds.
+    """
+    end = time.monotonic() + patience
+    with _connected(path, min(PATIENCE, patience)) as connection:
+        pid, _ = _credentials(connection)
+        process = -1
+        if pid > 0 and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                process = os.pidfd_open(pid)  # now, while it is surely the process that answers
+        answer = _ask(path, connection, "stop", {})
+    if process < 0:
+        gone = _falls_silent(path, end)
+    else:
+        try:
+            gone = bool(select.select([process], [], [], max(0.0, end - time.monotonic()))[0])
+        finally:
+            os.close(process)
+    if not gone:
+        raise NodeError(
+            f"{path.parent}: the node is stopping, but still there after {patience:g} seconds. It finishes what "
+            "it is at; wait longer with --timeout, or look: fkge status"
+        )
+    return answer
+
+
+def _ask(path: Path, connection: socket.socket, command: str, arguments: Json) -> Json:
+    try:
+        connection.sendall(json.dumps({**arguments, "command": command}).encode() + b"\n")
+        with connection.makefile("rb") as f:
+            line = f.readline(ANSWER_BYTES)
+    except TimeoutError:
+        raise NodeError(f"{path}: the node does not answer. Try again, or look: fkge log") from None
+    except OSError:
+        line = b""
+    if not line.endswith(b"\n"):
+        raise NodeError(f"{path}: the node hung up without an answer. Is it stopping, or another user's?")
+    try:
+        reply = json.loads(line)
+        if reply["ok"]:
+            return dict(reply["answer"])
+        sentence = str(reply["error"])
+    except (ValueError, TypeError, KeyError):
+        raise NodeError(f"{path}: what listens here is no node of this version of fkge") from None
+    raise NodeError(sentence)
+
+
+@contextlib.contextmanager
+def _connected(path: Path, patience: float) -> Iterator[socket.socket]:
+    state = path.parent
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(patience)
+        try:
+            with _reachable(path) as address:
+                connection.connect(address)
+        except (FileNotFoundError, NotADirectoryError):
+            way = "Start it with fkge node, or name another --state" if state.is_dir() else "Is the path right?"
+            raise NodeError(f"{state}: no node runs with this state folder. {way}") from None
+        except ConnectionRefusedError:
+            raise NodeError(
+                f"{state}: the node that ran with this state folder is gone, and was not stopped properly. "
+                "Its log says more (fkge log); start it again with fkge node"
+            ) from None
+        except PermissionError:
+            raise NodeError(f"{path}: belongs to another user. Ask as the user that runs the node") from None
+        except OSError as error:
+            raise NodeError(f"{path}: the node cannot be reached: {error.strerror or error}") from None
+        yield connection
+
+
+@contextlib.contextmanager
+def _reachable(path: Path) -> Iterator[str]:
+    """An address for the socket `path` that is short enough: the system takes no more than 107 bytes."""
+    if len(os.fsencode(path)) <= 100 or not os.path.isdir("/proc/self/fd"):
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _falls_silent(path: Path, end: float) -> bool:
+    """Whether the socket closes in time; used where the process cannot be watched."""
+    while time.monotonic() < end:
+        try:
+            with _connected(path, 1.0):
+                time.sleep(0.1)
+        except NodeError:
+            return True
+    return False

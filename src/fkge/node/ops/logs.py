@@ -1,0 +1,346 @@
+"""A node's log: one JSON line per event, with time, level, event and fields, and no secret in it.
+
+What may appear in a line is listed, not what may not: numbers and booleans under known names, and texts that are known
+beforehand (events, states, reasons; peers' names and addresses, which `Log.know` is told). Anything else, be it a label
+or a key that was passed by mistake, or the message of an error that quotes one, comes out as the name of its type.
+
+`logging` rotates, and carries what libraries log. Writing stays by hand, one write(2) per line: on a full disk a
+buffered stream would leave half a line, and complete it after later ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import logging.handlers
+import math
+import os
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Self
+
+from fkge.errors import NodeError
+
+LEVELS = ("debug", "info", "warning", "error")
+FILE_BYTES = 16 << 20
+"""Size at which the log is rotated."""
+
+KEPT = 5
+"""How many rotated files are kept."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NUMBERS = _words(
+    "life epoch epochs step session round attempt attempts count seconds wait bytes bytes_in bytes_out messages nbytes "
+    "shared rows entities relations exchanges peers queue code errno port pid number entries lost left_out line mrr "
+    "validation_mrr epsilon delta days rate limit size signal"
+)
+"""Fields that hold a number or a boolean."""
+
+FLAGS = _words("founder durable resumed private accepted ready connected duplicate")
+"""Fields that hold a boolean."""
+
+WORDS: dict[str, frozenset[str]] = {
+    "event": frozenset(
+        {
+            "node started", "node stopped", "node paused", "node resumed", "node failed", "state", "peer connected",
+            "peer lost", "peer refused", "peer joined", "exchange abandoned", "aligned", "alignment refused",
+            "founder missing", "epoch", "checkpoint", "budget spent", "refused", "library", "certificate", "peers",
+        }
+    ),
+    "state": _words(
+        "starting waiting training exchanging aligning resting sleeping paused stopping done failed ready busy sleep "
+        "connected connecting away refused lost"
+    ),
+    "reason": _words(
+        "expired early revoked stranger forged name unreadable timeout closed restarted budget policy ratio hours "
+        "bandwidth items protocol version size busy stopping unreachable handshake rate settings graph disk memory "
+        "signal request permission"
+    ),
+    "outcome": _words("accepted deferred refused aborted finished backtracked abandoned"),
+    "direction": frozenset({"in", "out"}),
+    "command": frozenset({"status", "pause", "resume", "stop"}),
+    "kind": _words(
+        "Signal Request Accept Defer Refuse Abort Update Structure Ack Samples Candidate Gradient Received"
+    ),
+    "library": frozenset({"grpc", "asyncio", "cryptography"}),
+}  # fmt: skip
+"""Fields that hold one of a few words."""
+
+KNOWN = _words("node peer address fingerprint version privacy head")
+"""Fields that hold a text which was passed to `Log.know`."""
+
+_LARGEST = 1 << 53
+
+Record = Mapping[str, object]
+"""A line of the log, parsed: `time`, `level`, `event`, and the fields of that event."""
+
+
+class AllowListFormatter(logging.Formatter):
+    """Format a record as JSON, with nothing in it that is not listed.
+
+    Args:
+        words: more words for fields than `WORDS` has, by field.
+    """
+
+    def __init__(self, words: Mapping[str, Collection[str]] | None = None) -> None:
+        super().__init__()
+        self._words = {name: listed | set((words or {}).get(name, ())) for name, listed in WORDS.items()}
+        self._known: frozenset[str] = frozenset()
+
+    def know(self, *texts: str) -> None:
+        """Allow more texts in the fields of `KNOWN`."""
+        self._known |= frozenset(texts)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.cleaned(record))
+
+    def cleaned(self, record: logging.LogRecord) -> Record:
+        """What may be written of a record: of a library's, its name and its place in the code, not its message."""
+        fields: Mapping[str, object] | None = getattr(record, "fields", None)
+        if fields is None:
+            event, place = "library", {"place": record.module, "line": record.lineno}
+            error = {"error": record.exc_info[1]} if record.exc_info and record.exc_info[1] is not None else {}
+            fields = {"library": record.name.split(".")[0], **error}
+        else:
+            event, place = str(record.msg), {}
+        now, level = record.created, min(record.levelno, logging.ERROR)
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        out: dict[str, object] = {
+            "time": moment,
+            "level": LEVELS[level // 10 - 1],
+            "event": self._clean("event", event),
+            **place,
+        }
+        allowed = NUMBERS | FLAGS | KNOWN | self._words.keys() | {"error"}
+        out |= {n: self._clean(n, value) for n, value in fields.items() if n in allowed and n not in out}
+        if left_out := sum(name not in allowed or name in ("time", "level", "event") for name in fields):
+            out["left_out"] = left_out
+        return out
+
+    def _clean(self, name: str, value: Any) -> Any:
+        """`value` if it may stand under `name`, or the name of its type."""
+        kind = type(value)
+        if value is None:
+            return None
+        if name in NUMBERS or name in FLAGS:
+            if kind is bool or (kind is int and abs(value) <= _LARGEST and name in NUMBERS):
+                return value
+            if kind is float and name in NUMBERS and math.isfinite(value):
+                return float(f"{value:.6g}")
+        elif name == "error":
+            if isinstance(value, BaseException):
+                return kind.__name__
+        elif kind is str and (value in self._words.get(name, ()) or (name in KNOWN and value in self._known)):
+            return value
+        return f"({kind.__name__})"
+
+
+class Log(logging.handlers.RotatingFileHandler):
+    """The log of one node, as a handler of `logging` that the node writes to directly.
+
+    It may be used from any thread. On a full disk lines are lost, and the next one that is written counts them.
+
+    Args:
+        path: of the file; rotated ones are beside it as ``node.log.1`` and so on.
+        level: what is less than this is left out.
+        words: more words for fields, by field.
+        file_bytes: size at which it is rotated.
+        echo: write lines to standard error, too, for people or for the journal.
+
+    Raises:
+        NodeError: the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        level: str = "info",
+        words: Mapping[str, Collection[str]] | None = None,
+        file_bytes: int = FILE_BYTES,
+        echo: bool = False,
+    ) -> None:
+        self._echo, self._lost, self._clean = echo, 0, AllowListFormatter(words)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            super().__init__(path, maxBytes=file_bytes, backupCount=KEPT, encoding="utf-8")
+            assert self.stream is not None  # opened at once, without `delay`
+            fd = self.stream.fileno()
+            if (size := os.fstat(fd).st_size) and os.pread(fd, 1, size - 1) != b"\n":
+                os.write(fd, b"\n")  # end a line that a crash cut short
+        except OSError as error:
+            raise NodeError(f"{path}: the log cannot be written: {error.strerror}. Choose another state") from error
+        self.setLevel(level.upper())
+        self.setFormatter(self._clean)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def know(self, *texts: str) -> None:
+        """Allow texts, such as the names and addresses of peers, from a node's configuration."""
+        with self.lock or contextlib.nullcontext():
+            self._clean.know(*texts)
+
+    def debug(self, event: str, **fields: object) -> None:
+        self.write("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self.write("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.write("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self.write("error", event, fields)
+
+    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line, if `level` is high enough. An exception as `error` is known by its type, not its message."""
+        record = logging.LogRecord("fkge.node", logging.getLevelName(level.upper()), "", 0, event, None, None)
+        record.fields = fields
+        if record.levelno >= self.level:
+            self.handle(record)
+
+    def listen(self, *loggers: str) -> logging.Handler:
+        """Take warnings and errors of libraries, too.
+
+        Args:
+            loggers: names of their loggers.
+
+        Returns:
+            The handler, to be removed again with `logging.getLogger(name).removeHandler`.
+        """
+        for name in loggers:
+            logger = logging.getLogger(name)
+            logger.addHandler(self)
+            logger.propagate = False  # `logging`'s last resort would print the messages
+        return self
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None or (record.levelno < logging.WARNING and not hasattr(record, "fields")):
+            return
+        values = {**self._clean.cleaned(record), **({"lost": self._lost} if self._lost else {})}
+        line = (json.dumps(values) + "\n").encode()
+        try:
+            size = os.fstat(self.stream.fileno()).st_size
+            if size and size + len(line) > self.maxBytes:
+                self.doRollover()
+                size = 0
+            if os.write(self.stream.fileno(), line) < len(line):
+                os.ftruncate(self.stream.fileno(), size)  # there was no room for all of it
+                self._lost += 1
+            else:
+                self._lost = 0
+        except OSError:
+            self._lost += 1
+        if self._echo:
+            with contextlib.suppress(OSError, ValueError):
+                print(render(values), file=sys.stderr, flush=True)
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a+", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o640))
+
+
+def _rotated(path: Path, number: int) -> Path:
+    return path if number == 0 else path.with_name(f"{path.name}.{number}")
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+class Tail:
+    """Read a log while it is written and rotated.
+
+    Args:
+        path: of the log.
+        level: leave out what is less than this.
+        peer: only lines about this one.
+    """
+
+    def __init__(self, path: Path, *, level: str = "debug", peer: str | None = None) -> None:
+        self.path = path
+        self._least = LEVELS.index(level)
+        self._peer = peer
+        self._inode, self._offset = -1, 0
+
+    def last(self, count: int) -> list[Record]:
+        """The last `count` records, also of rotated files; `more` continues after them.
+
+        Raises:
+            NodeError: there is no log.
+        """
+        if not self.path.exists():
+            raise NodeError(f"{self.path}: no log is here. A node has one from its first start on")
+        found = list(self.more())
+        for number in range(1, KEPT + 1):
+            if len(found) >= count:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                found = [*self._records(_rotated(self.path, number).read_bytes()), *found]
+        return found[max(0, len(found) - count) :]
+
+    def more(self) -> Iterator[Record]:
+        """The records written since the last call."""
+        try:
+            with self.path.open("rb") as f:
+                inode = os.fstat(f.fileno()).st_ino
+                if inode != self._inode:
+                    yield from self._rest_of_rotated()
+                    self._inode, self._offset = inode, 0
+                yield from self._from(f.fileno())
+        except FileNotFoundError:
+            return
+
+    def _rest_of_rotated(self) -> Iterator[Record]:
+        for number in range(1, KEPT + 1):
+            with contextlib.suppress(FileNotFoundError), _rotated(self.path, number).open("rb") as f:
+                if os.fstat(f.fileno()).st_ino == self._inode:
+                    yield from self._from(f.fileno())
+                    yield from self._between(number)
+                    return
+
+    def _between(self, number: int) -> Iterator[Record]:
+        for later in range(number - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                yield from self._records(_rotated(self.path, later).read_bytes())
+
+    def _from(self, fd: int) -> list[Record]:
+        data = os.pread(fd, max(0, os.fstat(fd).st_size - self._offset), self._offset)
+        data = data[: data.rfind(b"\n") + 1]
+        self._offset += len(data)
+        return list(self._records(data))
+
+    def _records(self, data: bytes) -> Iterator[Record]:
+        for line in data.split(b"\n"):
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and {"time", "level", "event"} <= set(record) and self._wanted(record):
+                    yield record
+
+    def _wanted(self, record: Record) -> bool:
+        level = record["level"]
+        enough = level not in LEVELS or LEVELS.index(level) >= self._least
+        return enough and self._peer in (None, record.get("peer"))
+
+
+def render(record: Record) -> str:
+    """Format a record as one line for people."""
+    head = ("time", "level", "event")
+    fields = " ".join(f"{name}={value}" for name, value in record.items() if name not in head)
+    text = f"{record['time']} {str(record['level']).upper():7} {record['event']}" + ("  " + fields if fields else "")
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """`text` with every control character replaced, which a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,0 +1,259 @@
+"""Metrics of a node for Prometheus, and the HTTP server that shows them: /metrics, /healthz, /readyz.
+
+Labels are the names of peers, and words that are listed beforehand, as in the log; any other text becomes "other".
+
+Counting and the text format are `prometheus_client`'s. Its HTTP servers are not used: they run in threads of their own,
+without limits on connections, time or the length of a request, and have no place for /readyz. This one serves GET and
+HEAD on the node's loop, within such limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from fkge.errors import NodeError, need
+from fkge.node.ops.control import hang_up, stop_listening
+from fkge.node.ops.logs import WORDS
+
+CONNECTIONS = 32
+"""At a time; more are answered with 503, and more than twice as many are closed."""
+
+SECONDS = 5.0
+"""For a request to be read and answered."""
+
+REQUEST_BYTES = 8192
+
+
+class Health(NamedTuple):
+    """Whether a node is able to work, and what /readyz says about it."""
+
+    ready: bool
+    details: Mapping[str, object]
+
+
+class Metrics:
+    """What a node counts; messages from the loop's thread alone, all else from any.
+
+    Args:
+        peers: the names that may be labels.
+        words: more words for labels than `fkge.node.ops.logs.WORDS` has, by label.
+    """
+
+    def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
+        prometheus = need("prometheus_client", "node", "a node's metrics")
+        self._library = prometheus
+        self._registry = registry = prometheus.CollectorRegistry()
+        counter, gauge = prometheus.Counter, prometheus.Gauge
+        self._peers_known = set(peers)
+        self._words = {
+            label: WORDS[label] | set((words or {}).get(label, ())) for label in ("kind", "reason", "outcome", "state")
+        }
+        self._tally: Counter[tuple[str, str, str]] = Counter()
+        self._sizes: Counter[tuple[str, str]] = Counter()
+        self._states: set[str] = set()
+        self._peer_states: set[str] = set()
+        self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"], registry=registry)
+        self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"], registry=registry)
+        self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"], registry=registry)
+        self._epochs = counter("fkge_epochs", "Epochs of training that are done.", registry=registry)
+        self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"], registry=registry)
+        self._peers = gauge("fkge_peers", "Peers by state.", ["state"], registry=registry)
+        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.", registry=registry)
+        self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.", registry=registry)
+        self._mrr.set(math.nan)
+        self._epsilon.set(math.nan)
+        self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"], registry=registry)
+
+    @property
+    def registry(self) -> Any:
+        """Prometheus's registry, up to date."""
+        self._count()
+        return self._registry
+
+    def know(self, peer: str) -> None:
+        """Allow the name of a new peer."""
+        self._peers_known.add(peer)
+
+    def sent(self, peer: str, kind: str, nbytes: int) -> None:
+        """Count a message that was sent."""
+        self._tally[peer, kind, "out"] += 1
+        self._sizes[peer, kind] += nbytes
+
+    def received(self, peer: str, kind: str) -> None:
+        """Count a message that was received."""
+        self._tally[peer, kind, "in"] += 1
+
+    def refused(self, peer: str, reason: str) -> None:
+        """Count a peer, or a message of it, that was refused."""
+        self._refused.labels(self._peer(peer), self._word("reason", reason)).inc()
+
+    def epochs(self, count: int = 1) -> None:
+        """Count epochs that are done."""
+        self._epochs.inc(count)
+
+    def exchanged(self, peer: str, outcome: str) -> None:
+        """Count an exchange that ended."""
+        self._exchanges.labels(self._peer(peer), self._word("outcome", outcome)).inc()
+
+    def peers(self, states: Mapping[str, int]) -> None:
+        """Set how many peers are in which state; states that are not named have none."""
+        counts = dict.fromkeys(self._peer_states, 0)
+        for state, count in states.items():
+            word = self._word("state", state)
+            counts[word] = counts.get(word, 0) + count
+        self._peer_states = set(counts)
+        for word, count in counts.items():
+            self._peers.labels(word).set(count)
+
+    def validated(self, mrr: float) -> None:
+        """Set the best score in validation."""
+        self._mrr.set(mrr)
+
+    def spent(self, epsilon: float | None) -> None:
+        """Set ε spent so far; None where nothing has a price, which is not the same as 0."""
+        self._epsilon.set(math.nan if epsilon is None else epsilon)
+
+    def state(self, state: str) -> None:
+        """Set the state that the node is in."""
+        word = self._word("state", state)
+        self._states.add(word)
+        for name in sorted(self._states):
+            self._state.labels(name).set(name == word)
+
+    @property
+    def content_type(self) -> str:
+        """The content type of what `render` returns."""
+        return str(self._library.CONTENT_TYPE_LATEST)
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus's text format."""
+        return bytes(self._library.generate_latest(self.registry))
+
+    def _count(self) -> None:
+        """Add what was tallied: Prometheus's counters, with their locks and labels, are too slow for every message."""
+        tally, self._tally = self._tally, Counter()
+        sizes, self._sizes = self._sizes, Counter()
+        for (peer, kind, direction), count in tally.items():
+            self._messages.labels(self._peer(peer), self._word("kind", kind), direction).inc(count)
+        for (peer, kind), nbytes in sizes.items():
+            self._bytes.labels(self._peer(peer), self._word("kind", kind)).inc(nbytes)
+
+    def _peer(self, name: str) -> str:
+        return name if name in self._peers_known else "other"
+
+    def _word(self, label: str, word: str) -> str:
+        return word if word in self._words[label] else "other"
+
+
+class Server:
+    """An HTTP server that answers until it is closed; `serve` makes one."""
+
+    def __init__(self, metrics: Metrics, health: Callable[[], Health]) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._server: asyncio.Server | None = None
+        self._busy: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Take no more requests, and drop those under way."""
+        if self._server is None:
+            return
+        await stop_listening(self._server)
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            if len(self._busy) > 2 * CONNECTIONS:
+                return
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(SECONDS):
+                    if len(self._busy) > CONNECTIONS:
+                        answer = _answer(503, b"too many at a time\n")
+                    else:
+                        answer = await self._handle(reader)
+                    writer.write(answer)
+                    writer.write_eof()
+                    while await reader.read(REQUEST_BYTES):  # or closing would lose the answer
+                        pass
+        except (TimeoutError, asyncio.CancelledError):
+            writer.transport.abort()  # also if it does not read the answer
+        finally:
+            await hang_up(writer)
+            self._busy.discard(task)
+
+    async def _handle(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _answer(431, b"the request is too long\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _answer(400, b"this is no HTTP/1 request\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _answer(405, b"only GET and HEAD\n", allow="GET, HEAD")
+        code, body, kind = self._page(words[1].split(b"?", 1)[0])
+        return _answer(code, body, kind, whole=words[0] == b"GET")
+
+    def _page(self, path: bytes) -> tuple[int, bytes, str]:
+        if path == b"/metrics":
+            return 200, self._metrics.render(), self._metrics.content_type
+        if path == b"/healthz":
+            return 200, b"alive\n", "text/plain"
+        if path == b"/readyz":
+            ready, told = self._health()
+            body = json.dumps({"ready": ready, **told}).encode() + b"\n"
+            return (200 if ready else 503), body, "application/json"
+        return 404, b"/metrics, /healthz, /readyz\n", "text/plain"
+
+
+async def serve(host: str, port: int, metrics: Metrics, health: Callable[[], Health]) -> Server:
+    """Serve metrics and health.
+
+    Args:
+        host: to listen at, best 127.0.0.1.
+        port: 0 for any that is free, see `Server.port`.
+        metrics: for /metrics.
+        health: for /readyz.
+
+    Raises:
+        NodeError: it cannot listen there.
+    """
+    server = Server(metrics, health)
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise NodeError(
+            f"{host}:{port}: metrics cannot be shown here: {error.strerror or error}. Choose another port, or 0 for any"
+        ) from error
+    return server
+
+
+def _answer(code: int, body: bytes, kind: str = "text/plain", *, whole: bool = True, allow: str = "") -> bytes:
+    head = [
+        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}", f"Content-Type: {kind}", f"Content-Length: {len(body)}",
+        "Cache-Control: no-store", "X-Content-Type-Options: nosniff", "Connection: close",
+    ]  # fmt: skip
+    if allow:
+        head.append(f"Allow: {allow}")
+    return "\r\n".join([*head, "", ""]).encode() + (body if whole else b"")

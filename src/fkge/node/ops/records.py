@@ -1,0 +1,141 @@
+"""`Records` writes each event of a node to its log, its audit log and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fkge.errors import IdentityError
+from fkge.node import frames_pb2 as pb
+from fkge.node.connections import PeerConnected, PeerDisconnected, PeerRefused
+from fkge.node.events import Event, Notice, Pause
+from fkge.node.frames import FEDERATION, Refused
+from fkge.node.handshake import program
+from fkge.node.ops.audit_log import AuditLog
+from fkge.node.ops.logs import Log
+from fkge.node.ops.metrics import Metrics
+from fkge.node.owner_events import Concluded, ExchangeAbandoned, ExchangeFinished, WorkFinished
+from fkge.node.peer import Bucket, MessageReceived, Peer, SessionEnded
+from fkge.node.state import NodeState
+from fkge.node.watch import CertificateReloaded
+
+_WORDS = {
+    "state": (*NodeState, "here", "aligning", "joined"),
+    "reason": (*(name.lower() for name in pb.Reason.keys()), "damaged"),  # noqa: SIM118
+    "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
+}
+_OFTEN = (NodeState.TRAINING, NodeState.EXCHANGING, NodeState.RESTING)
+_UNREMARKABLE = ("unspecified", "leaving", "replaced")
+
+
+class Records:
+    """The log, the audit log and the metrics of one node.
+
+    Args:
+        name: of the node.
+        peers: names that may be written.
+        audit: refuses (`NodeError`) what it cannot write, which stops the node.
+        log: loses what it cannot write.
+    """
+
+    def __init__(self, name: str, peers: Mapping[str, object], audit: AuditLog, log: Log) -> None:
+        self.audit, self.log = audit, log
+        self.metrics = Metrics(peers, _WORDS)
+        self._strangers = Bucket(1, 1000)  # refusals that are recorded: no stranger can fill the disk
+        log.know(name, program(), *peers)
+        log.listen("grpc", "asyncio")
+
+    def know(self, peer: str) -> None:
+        """Allow the name of a new peer."""
+        self.log.know(peer)
+        self.metrics.know(peer)
+
+    def state(self, state: NodeState) -> None:
+        """The node is in another state."""
+        self.metrics.state(state)
+        self.log.write("debug" if state in _OFTEN else "info", "state", {"state": str(state)})
+
+    def certificate(self, error: IdentityError) -> None:
+        """The node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
+        self.log.error("certificate", reason=error.reason)
+        self.audit.note("certificate", reason=error.reason, sentence=str(error))
+
+    def record(self, event: Event) -> None:
+        """Write down what concerns an operator or an auditor about an event."""
+        log, audit, metrics = self.log, self.audit, self.metrics
+        match event:
+            case MessageReceived(peer, channel, _):
+                if channel == FEDERATION:
+                    metrics.received(peer.name, "message")
+            case PeerConnected(peer, _, resumed):
+                log.info("peer connected", peer=peer.name, resumed=resumed)
+                audit.note("connected", peer=peer.name, resumed=resumed)
+            case PeerDisconnected(peer, why):
+                log.info("peer lost", peer=peer.name, reason=why.reason if why else "closed")
+                if why is not None and why.reason not in ("replaced", "leaving"):
+                    self._refused(peer, peer.name, why)
+            case SessionEnded(peer, why):
+                if why is not None and why.reason != "leaving":
+                    self._refused(peer, peer.name, why)
+            case PeerRefused(stranger, name, why):
+                self._refused(stranger, name, why)
+            case Notice(fields, logged, audited, level):
+                if logged:
+                    log.write(level, logged, fields)
+                if audited:
+                    audit.note(audited, **fields)
+            case ExchangeAbandoned(name, outcome):
+                metrics.exchanged(name, outcome)
+                log.info("exchange abandoned", peer=name, outcome=outcome)
+            case ExchangeFinished(name):
+                metrics.exchanged(name, "finished")
+            case WorkFinished():
+                self._worked(event)
+            case Concluded():
+                audit.note("concluded")
+            case CertificateReloaded(number):
+                log.info("certificate", number=number)
+            case Pause(paused):
+                audit.note("paused" if paused else "resumed")
+                log.info("node paused" if paused else "node resumed")
+
+    def _worked(self, event: WorkFinished) -> None:
+        self.metrics.epochs(event.epochs)
+        self.metrics.spent(event.spent)
+        if event.best is not None:
+            self.metrics.validated(event.best)
+        score = {} if event.score is None else {"validation_mrr": event.score}
+        self.log.info("epoch", epoch=event.epoch, peers=event.peers, **score)
+
+    def _refused(self, peer: Peer | None, name: str, why: Refused) -> None:
+        self.metrics.refused(name, why.reason)
+        if why.reason not in _UNREMARKABLE and (self._strangers if peer is None else peer.noted).allows():
+            self.log.know(name)  # the name in a certificate of the consortium is no secret
+            self.log.warning("peer refused" if why.ours else "refused", peer=name, reason=why.reason)
+            self.audit.note("refused", peer=name, reason=why.reason, sentence=str(why), ours=why.ours)
+
+
+@contextmanager
+def open_records(name: str, peers: Mapping[str, object], state: Path, echo: bool, start: int) -> Iterator[Records]:
+    """Open the records in a state folder, and write down that the node starts and ends.
+
+    Args:
+        name: of the node.
+        peers: names that may be written.
+        state: the folder.
+        echo: log to standard error, too.
+        start: the number of this process among those that have been this node.
+    """
+    with AuditLog.open(state / "audit", name) as audit, Log(state / "node.log", echo=echo, words=_WORDS) as log:
+        records = Records(name, peers, audit, log)
+        audit.note("life", number=start, program=program())
+        log.info("node started", life=start, node=name)
+        try:
+            yield records
+        except BaseException as error:
+            audit.note("end", clean=False)
+            log.error("node failed", error=error)
+            raise
+        audit.note("end", clean=True)
+        log.info("node stopped")

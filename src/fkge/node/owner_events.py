@@ -1,0 +1,107 @@
+"""Node events about its owner: messages ready to send, exchanges, rounds of training. `owner_events` converts the
+owner's trace events into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fkge.node.events import Event, Notice
+
+
+class MessageReady(Event):
+    """A message of the owner's for a peer; it is in the audit log already."""
+
+    peer: str
+    body: bytes
+
+
+class ControlSent(Event):
+    """The owner has answered a peer with a small message, of which a peer can provoke any number."""
+
+    peer: str
+
+
+class ProtocolViolated(Event):
+    """A peer has sent a message that the protocol does not allow in its current state."""
+
+    peer: str
+    why: str
+
+
+class ExchangeAbandoned(Event):
+    """An exchange with a peer came to nothing. `provoked`: as a hostile peer could have it, again and again."""
+
+    peer: str
+    outcome: str
+    provoked: bool
+    why: str
+
+
+class ExchangeFinished(Event):
+    """The owner has received all of an update from a peer."""
+
+    peer: str
+
+
+class WorkFinished(Event):
+    """The owner has trained, aggregated or tested.
+
+    Attributes:
+        epoch: how many epochs are done, and epochs: of them, by this work.
+        peers: how many peers' updates went into it.
+        score: mean reciprocal rank in validation, if that was measured, and best: so far.
+        spent: ε so far; None where nothing has a price.
+    """
+
+    epoch: int
+    epochs: int
+    peers: int
+    score: float | None
+    best: float | None
+    spent: float | None
+
+
+class DeliveryResumed(Event):
+    """The owner's vectors were moved, and messages can be delivered again."""
+
+
+class OwnerStateChanged(Event):
+    """The protocol state of the owner is another: ready, busy or sleep."""
+
+    state: str
+
+
+class Concluded(Event):
+    """The owner has spent its epochs, and its results are written."""
+
+
+def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
+    """Translate what a participant or driver notes into events of the node; none for what concerns only a trace."""
+    peer, why = str(fields.get("peer", "")), str(fields.get("why", ""))
+    match name:
+        case "refused":
+            return [ProtocolViolated(peer, why)]
+        case "stray":
+            return [ExchangeAbandoned(peer, "aborted", True, name)]
+        case "given up":
+            return [ExchangeAbandoned(peer, "aborted", not fields["hosting"], name)]
+        case "over budget":
+            return [ExchangeAbandoned(peer, "refused", False, name)]
+        case "translated":
+            return [ExchangeFinished(peer)]
+        case "work":
+            numbers = {key: fields[key] for key in ("epoch", "epochs", "score", "best", "spent")}
+            return [WorkFinished(peers=len(fields["peers"]), **numbers)]
+        case "damaged":
+            damaged = Notice({"reason": "damaged"}, log="checkpoint", level="error")
+            return [damaged, Notice({"sentence": why}, audit="checkpoint damaged")]
+        case "spent":
+            return [Notice({}, log="budget spent", level="warning"), Notice({"sentence": why}, audit="budget")]
+        case "held":
+            return [DeliveryResumed()]
+        case "state" if fields["state"] in ("ready", "busy", "sleep"):
+            return [OwnerStateChanged(fields["state"])]
+        case "concluded":
+            return [Concluded()]
+    return []

@@ -1,0 +1,198 @@
+"""The files a node starts from (`node.toml`, `peers.toml`, `federation.toml`), and a whole consortium of such folders.
+
+`fkge.pki.site` checks a kit and puts it in force; this module writes the node's own files from it, each setting with
+its meaning. They belong to the site's owner: a file that exists is never overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from fkge.errors import IdentityError
+from fkge.files import write_atomically
+from fkge.node.settings import NodeSettings, PeerSettings
+from fkge.pki import site
+from fkge.pki.authority import DAYS, Authority
+from fkge.pki.certificates import AUTHORITY, KEY, fingerprint, read_key, read_request, write_request
+from fkge.pki.kits import Consortium, Kit
+from fkge.settings import Settings
+
+RENEW_WITHIN = timedelta(days=30)
+"""`provision` replaces certificates that end within this time."""
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The result of `install`.
+
+    Attributes:
+        identity: the site's identity, by the new kit.
+        notes: what the site's owner should know: files that differ from the kit's, members that came or left.
+    """
+
+    identity: site.Identity
+    notes: tuple[str, ...] = ()
+
+
+def install(data: bytes, source: str, folder: Path, now: datetime, compare: Callable[[Kit], None]) -> Installed:
+    """Install a kit in a site's folder and write the files a node starts from. A kit that is refused changes nothing.
+
+    Args:
+        data: the kit.
+        source: where it came from, for messages.
+        folder: the site's.
+        now: the time, aware.
+        compare: as in `fkge.pki.site.check_kit`.
+
+    Raises:
+        IdentityError: as `fkge.pki.site.check_kit`.
+    """
+    checked = site.check_kit(data, source, folder, now, compare)
+    notes = tuple(_write_files(folder, checked.kit, checked.previous))  # first: a repeated install completes them
+    return Installed(checked.install(), notes)
+
+
+def _write_files(folder: Path, kit: Kit, previous: Kit | None) -> Iterator[str]:
+    """Write the files of a kit that are not there yet; yield what the owner should know."""
+    before = {} if previous is None else _files(previous)
+    for name, text in _files(kit).items():
+        path = folder / name
+        present = path.read_text(encoding="utf-8") if path.exists() else None
+        if present is None:
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, text.encode())
+        elif present != text and before.get(name) != text:
+            write_atomically(path.with_name(path.name + ".new"), text.encode())
+            yield f"{path}: stays as it is, for it is the owner's; what the kit suggests now is in {name}.new"
+    if previous is not None:
+        joined, left = kit.members.keys() - previous.members.keys(), previous.members.keys() - kit.members.keys()
+        yield from (f"{name} is a member now" for name in sorted(joined))
+        yield from (f"{name} is no longer a member" for name in sorted(left))
+
+
+def _files(kit: Kit) -> dict[str, str]:
+    links = {
+        f"links/{peer}.{kind}.tsv": text
+        for peer, texts in kit.links.items()
+        for kind, text in (("entities", texts.entities), ("relations", texts.relations))
+        if text is not None
+    }
+    node, peers = _node_toml(kit), _peers_toml(kit)
+    return links | {"node.toml": node, "peers.toml": peers, "federation.toml": _federation_toml(kit)}
+
+
+def _node_toml(kit: Kit) -> str:
+    own = kit.members[kit.name]
+    given: dict[str, Value] = {
+        "name": kit.name,
+        "graph": "graph",
+        "identity": ".",
+        "state": "state",
+        "listen": f"0.0.0.0:{own.address.rpartition(':')[2]}" if own.address else "",
+        "settings": "federation.toml",
+        "peers": "peers.toml",
+        "founder": own.founder,
+        "seed": 0,
+    }
+    head = f"# The node of {kit.name} in {kit.consortium}. Paths are relative to this file. `graph` names your graph."
+    return "\n".join([head, "", *_lines(NodeSettings, given)]) + "\n"
+
+
+def _peers_toml(kit: Kit) -> str:
+    lines = ["# What each peer may receive from this owner. Only this file decides that; it is this owner's own."]
+    for name, member in sorted(kit.members.items()):
+        if name == kit.name:
+            continue
+        given: dict[str, Value] = {"address": member.address} if member.address else {}
+        given["founder"] = member.founder
+        if (links := kit.links.get(name)) is not None:
+            given |= {"same": True} if links.same else {}
+            for kind, text in (("entities", links.entities), ("relations", links.relations)):
+                given |= {} if text is None else {kind: f"links/{name}.{kind}.tsv"}
+        lines += ["", f"[peers.{name}]", *_lines(PeerSettings, given)]
+    return "\n".join(lines) + "\n"
+
+
+def _federation_toml(kit: Kit) -> str:
+    if kit.settings is not None:
+        return kit.settings
+    return (
+        "# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so\n"
+        "# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.\n"
+    )
+
+
+def _lines(kind: type[Settings], given: Mapping[str, Value]) -> Iterator[str]:
+    """Yield settings as lines of TOML, each below its meaning: the given ones, then all others as comments."""
+    for key in sorted(kind.model_fields, key=lambda key: key not in given):
+        field = kind.model_fields[key]
+        yield f"# {field.description}"
+        value = given.get(key, field.get_default())
+        yield ("" if key in given else "# ") + f"{key} = " + ("(none)" if value is None else json.dumps(value))
+
+
+# -- a whole consortium ------------------------------------------------------------------------------
+
+
+def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS) -> dict[str, Installed]:
+    """Make an authority and, for every member, a site's folder with everything in it, private keys included.
+
+    Run again, it adds new members and replaces certificates that are about to end. A member whose key is not here,
+    because its folder was handed over or its owner has renewed, only gets a new kit.
+
+    Args:
+        consortium: its members and what they agreed on.
+        out: the folder of everything.
+        now: the time, aware.
+        days: for how long certificates are valid.
+
+    Returns:
+        What was installed, by member, in ``out/kits/NAME``.
+
+    Raises:
+        IdentityError: the authority in `out` is another consortium's, or a member's key was revoked.
+    """
+    folder = out / "authority"
+    if folder.exists():
+        authority = Authority.open(folder)
+    else:
+        (out / "kits").mkdir(parents=True, exist_ok=True)
+        for made in (out, out / "kits"):
+            made.chmod(0o700)
+        authority = Authority.create(folder, consortium.name, now)
+    authority.check_same(consortium.name)
+    sites = {name: out / "kits" / name for name in consortium.members}
+    sites = {name: path for name, path in sites.items() if _has_key_here(path, name, authority)}
+    for name, path in sites.items():
+        held = authority.holding(name)
+        if not (path / KEY).exists():
+            site.request(path, name, consortium.name)
+        if not held or held[-1].expires - now < min(RENEW_WITHIN, timedelta(days=days) / 2):
+            data = write_request(read_key(path / KEY), name, consortium.name)
+            authority.approve(read_request(data, str(path)), now, days, refresh=False)
+    authority.agree(consortium, now)
+
+    def compare(kit: Kit) -> None:
+        assert kit.authority.encode() == (folder / AUTHORITY).read_bytes()
+
+    kits = {name: authority.kit(name) for name in sites}
+    return {name: install(kit.read_bytes(), str(kit), sites[name], now, compare) for name, kit in kits.items()}
+
+
+def _has_key_here(path: Path, name: str, authority: Authority) -> bool:
+    """Whether a member's key is in its folder, or nowhere yet; raises `IdentityError` if it is there and revoked."""
+    held = authority.holding(name)
+    key = fingerprint(read_key(path / KEY)) if (path / KEY).exists() else None
+    if not held and any(line.fingerprint == key for line in authority.issued):
+        raise IdentityError(
+            "revoked",
+            f"{path}: the key in it was revoked, and is not certified again. Take {name} off the list; or, for a new "
+            f"key, delete {path}",
+        )
+    return not held or held[-1].fingerprint == key

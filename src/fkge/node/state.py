@@ -1,0 +1,112 @@
+"""The life cycle of a node as a table: states, triggers, and the state that each pair leads to. No I/O, no clock.
+
+    starting    opens its state folder, graph and control socket
+    waiting     listens and dials; the other bootstrap members are not all here yet
+    settling    agrees with the other bootstrap members on the first rows (`fkge.node.bootstrap`)
+    training    works on its own vectors
+    exchanging  asks peers, and serves those that ask
+    resting     has nothing to do until a peer has news
+    done        has spent its epochs and written its results; still serves peers
+    stopping    closes connections and saves
+    stopped, failed   the process ends
+
+`paused` is no state of its own: a node pauses in any of them, and resumes where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from fkge.errors import NodeError
+
+
+class NodeState(StrEnum):
+    """Where a node is in its life cycle; the values are what `fkge status`, metrics and the log show."""
+
+    STARTING = "starting"
+    WAITING = "waiting"
+    SETTLING = "settling"
+    TRAINING = "training"
+    EXCHANGING = "exchanging"
+    RESTING = "resting"
+    DONE = "done"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Trigger(StrEnum):
+    """What moves a node to another state. BUSY, READY and SLEEP are the protocol's states of its owner."""
+
+    OPENED = "opened"
+    AGREE = "agree"
+    BUSY = "busy"
+    READY = "ready"
+    SLEEP = "sleep"
+    CONCLUDED = "concluded"
+    STOP = "stop"
+    CLOSED = "closed"
+    FAIL = "fail"
+
+
+_S, _T = NodeState, Trigger
+_OWNER = {_T.BUSY: _S.TRAINING, _T.READY: _S.EXCHANGING, _T.SLEEP: _S.RESTING, _T.CONCLUDED: _S.DONE}
+_WORKING = {**_OWNER, _T.STOP: _S.STOPPING}
+_FROM: dict[NodeState, dict[Trigger, NodeState]] = {
+    _S.STARTING: {_T.OPENED: _S.WAITING, _T.STOP: _S.STOPPING},
+    _S.WAITING: {**_WORKING, _T.AGREE: _S.SETTLING},
+    _S.SETTLING: _WORKING,
+    _S.TRAINING: _WORKING,
+    _S.EXCHANGING: _WORKING,
+    _S.RESTING: _WORKING,
+    # A node that is done serves peers and stays done; only new training, with a peer that joins late, ends that.
+    _S.DONE: {**_WORKING, _T.READY: _S.DONE, _T.SLEEP: _S.DONE},
+    # The training thread may report until it has ended.
+    _S.STOPPING: {
+        **dict.fromkeys((_T.AGREE, *_WORKING), _S.STOPPING), _T.CLOSED: _S.STOPPED, _T.FAIL: _S.FAILED,
+    },
+    _S.STOPPED: {},
+    _S.FAILED: {},
+}  # fmt: skip
+
+TABLE: dict[tuple[NodeState, Trigger], NodeState] = {
+    (state, trigger): following for state, row in _FROM.items() for trigger, following in row.items()
+}
+"""Every pair that is allowed, with the state it leads to. Any other is a fault in fkge."""
+
+
+class LifeCycle:
+    """Where one node is in its life cycle.
+
+    Args:
+        clock: seconds since 1970.
+
+    Attributes:
+        state: the current one.
+        started: when the life cycle began, and since: when it came to the current state.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.state = NodeState.STARTING
+        self.started = self.since = clock()
+
+    @property
+    def over(self) -> bool:
+        """Whether the node is stopped or failed."""
+        return self.state in (NodeState.STOPPED, NodeState.FAILED)
+
+    def move(self, trigger: Trigger) -> bool:
+        """Go to the state that `trigger` leads to. Returns whether it is another.
+
+        Raises:
+            NodeError: the pair is not in `TABLE`; the state stays as it is.
+        """
+        following = TABLE.get((self.state, trigger))
+        if following is None:
+            raise NodeError(f"a node that is {self.state} cannot {trigger}; this is a fault in fkge")
+        changed = following is not self.state
+        if changed:
+            self.state, self.since = following, self._clock()
+        return changed

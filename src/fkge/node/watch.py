@@ -1,0 +1,81 @@
+"""Watch the files that an operator may change while a node runs: `peers.toml`, certificates, the revocation list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from fkge.errors import GraphError, IdentityError, SettingsError
+from fkge.node.connections import ConnectionManager
+from fkge.node.events import Emit, Event, Notice
+from fkge.node.settings import NodeConfig, PeerSettings, read_peers
+
+_SECONDS = 1.0  # between looks
+
+
+class PeersChanged(Event):
+    """`peers.toml` has changed. One that cannot be used is not reported so: what it said before stays in force."""
+
+    peers: Mapping[str, PeerSettings]
+
+
+class CertificateReloaded(Event):
+    """There is a later revocation list, `number`, or this node has a new certificate (`replaced`)."""
+
+    number: int
+    replaced: bool
+
+
+class Tick(Event):
+    """A second has passed, and changed files were reported."""
+
+
+class FileWatch:
+    """Report changed files every second.
+
+    Args:
+        config: of the node.
+        connections: whose certificates are reloaded.
+        emit: called with the events above.
+    """
+
+    def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
+        self._config, self._connections, self._emit = config, connections, emit
+        self._peers_file = config.folder / config.node.peers
+        self._seen = self._stamp()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            await asyncio.sleep(_SECONDS)
+            self._reload_certificates()
+            self._reread_peers()
+            self._emit(Tick())
+
+    def _reload_certificates(self) -> None:
+        before = self._connections.identity
+        try:
+            if self._connections.reload():
+                now = self._connections.identity
+                self._emit(CertificateReloaded(now.trust.revoked.number, now is not before))
+        except IdentityError as error:
+            self._emit(Notice({"reason": error.reason}, log="certificate", level="warning"))
+
+    def _reread_peers(self) -> None:
+        if (stamp := self._stamp()) == self._seen:
+            return
+        self._seen = stamp
+        try:
+            peers = read_peers(self._peers_file, self._config.node.name)
+        except (SettingsError, GraphError) as error:
+            self._emit(Notice({"reason": "settings"}, log="peers", level="error"))
+            self._emit(Notice({"changed": False, "sentence": str(error)}, audit="peers"))
+        else:
+            self._emit(PeersChanged(peers))
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            stat = self._peers_file.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return stat.st_mtime_ns, stat.st_size

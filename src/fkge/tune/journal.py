@@ -1,0 +1,247 @@
+"""Optuna's studies in a journal of the search's folder, safe against processes that are killed.
+
+Optuna's own lock is a file that a killed process leaves behind; here it is one that the kernel releases. A line that a
+killed process did not finish is cut off when the search is continued.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fkge.errors import need
+from fkge.files import FileLock
+from fkge.tune.spec import Phase, Spec, TrialRow
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL = "journal.log"
+STARTUP = 8
+"""Trials before the sampler proposes by what it has seen."""
+
+WARMUP = 2
+"""Validations after which a trial may be pruned: some models learn slowly at first."""
+
+FEWEST = 8
+"""Trials from which the importance of settings is told."""
+
+RETRIED = "retried"
+_ENDED = "ended"
+STATES = {"epochs": "complete", "patience": "complete", "time": "complete", "pruned": "pruned", "cut": "cut"}
+
+
+def require() -> Any:
+    """Import Optuna, silent.
+
+    Raises:
+        MissingLibraryError: it is not installed.
+    """
+    library = need("optuna", "tune", "fkge tune")
+    library.logging.set_verbosity(library.logging.ERROR)
+    return library
+
+
+@contextmanager
+def experimental() -> Iterator[None]:
+    """Silence Optuna's warnings that a feature is experimental."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=require().exceptions.ExperimentalWarning)
+        yield
+
+
+class _Lock:
+    """Optuna's interface to a lock, over one that the kernel releases when its process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held: FileLock | None = None
+
+    def acquire(self) -> bool:
+        self._held = FileLock(self._path)
+        return True
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+
+class Journal:
+    """The studies of a search, one for each phase.
+
+    Args:
+        folder: of the search.
+        spec: of the search.
+    """
+
+    def __init__(self, folder: Path, spec: Spec) -> None:
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        self._optuna = require()
+        self._spec = spec
+        lock: Any = _Lock(folder / "journal.lock")
+        with experimental():
+            self._storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL), lock_obj=lock))
+
+    @staticmethod
+    def repair(folder: Path) -> None:
+        """Cut off what a killed process left of a line. No other process may have the journal open."""
+        path = folder / JOURNAL
+        if not path.exists():
+            return
+        content = path.read_bytes()
+        if whole := content[: content.rfind(b"\n") + 1]:
+            if len(whole) < len(content):
+                with path.open("rb+") as file:
+                    file.truncate(len(whole))
+        else:
+            path.unlink()
+
+    def study(self, phase: Phase, worker: int = 0) -> optuna.Study:
+        """The study of a phase, made if there is none, with a sampler seeded for the next trial.
+
+        The same seed and the same trials so far lead to the same proposal, whether or not the search was interrupted.
+
+        Args:
+            phase: which.
+            worker: number of the process that asks, so that two do not propose the same.
+        """
+        with experimental():
+            study: optuna.Study = self._optuna.create_study(
+                storage=self._storage, study_name=phase, direction="maximize", load_if_exists=True,
+                pruner=self._pruner(),
+            )  # fmt: skip
+            self.reseed(study, worker)
+            return study
+
+    def reseed(self, study: optuna.Study, worker: int = 0) -> None:
+        """Give the study a sampler for its next trial; see `study`."""
+        known = len(study.get_trials(deepcopy=False))
+        seed = int(np.random.SeedSequence([self._spec.seed, worker, known]).generate_state(1)[0])
+        with experimental():
+            study.sampler = self._optuna.samplers.TPESampler(
+                multivariate=True, group=True, constant_liar=True, n_startup_trials=STARTUP, seed=seed
+            )  # fmt: skip
+
+    def _pruner(self) -> Any:
+        pruners = self._optuna.pruners
+        if self._spec.pruner == "hyperband":
+            with experimental():
+                return pruners.HyperbandPruner()
+        if self._spec.pruner == "none":
+            return pruners.NopPruner()
+        return pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=WARMUP * self._spec.epochs_between_validations)
+
+    def start(self, phase: Phase, first: Sequence[dict[str, Any]]) -> None:
+        """Put the first trials into a phase's study, unless it has any."""
+        study = self.study(phase)
+        if not study.get_trials(deepcopy=False):
+            for parameters in first:
+                self.enqueue(study, parameters)
+
+    def enqueue(self, study: optuna.Study, parameters: dict[str, Any], **attributes: Any) -> None:
+        """Have a trial of these parameters tried next."""
+        with experimental():
+            study.enqueue_trial(parameters, user_attrs=attributes, skip_if_exists=False)
+
+    def recover(self, phase: Phase) -> int:
+        """Mark trials that a killed process left running as failed, and try them, and those that were cut, once more.
+
+        Returns:
+            How many are tried again.
+        """
+        states = self._optuna.trial.TrialState
+        study, again = self.study(phase), 0
+        for trial in study.get_trials(deepcopy=False):
+            attributes = trial.user_attrs
+            if trial.state == states.RUNNING:
+                study.tell(trial.number, state=states.FAIL)
+            elif trial.state != states.FAIL or attributes.get(_ENDED) != "cut":
+                continue
+            if trial.params and not attributes.get(RETRIED) and not self._tried_again(study, trial.number):
+                # One that was killed is tried once more; one that was only cut, as often as that happens.
+                once = {RETRIED: True} if trial.state == states.RUNNING else {}
+                self.enqueue(study, trial.params, again=trial.number, **once)
+                again += 1
+        return again
+
+    def _tried_again(self, study: optuna.Study, number: int) -> bool:
+        return any(trial.user_attrs.get("again") == number for trial in study.get_trials(deepcopy=False))
+
+    def fail_running(self, phase: Phase, process: int) -> None:
+        """Mark what a process that died has left running as failed."""
+        states = self._optuna.trial.TrialState
+        study = self.study(phase)
+        for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            if trial.user_attrs.get("process") == process:
+                study.set_user_attr(f"died {trial.number}", True)
+                study.tell(trial.number, state=states.FAIL)
+
+    def rows(self, phase: Phase) -> list[TrialRow]:
+        """The trials of a phase that have begun."""
+        states = self._optuna.trial.TrialState
+        trials = self.study(phase).get_trials(deepcopy=False)
+        return [_row(trial) for trial in trials if trial.state != states.WAITING]
+
+    def importance(self, phase: Phase) -> dict[str, float]:
+        """The importance of each parameter, largest first; empty where there are too few trials to tell.
+
+        Pruned trials count with what they had reached: on few trials leaving them out would leave out most of what is
+        known about bad settings.
+        """
+        states = self._optuna.trial.TrialState
+        found = [
+            trial
+            for trial in self.study(phase).get_trials(deepcopy=False)
+            if trial.state in (states.COMPLETE, states.PRUNED) and "score" in trial.user_attrs
+        ]
+        if len(found) < FEWEST:
+            return {}
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+        with experimental(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numpy's, where all trials of a kind are alike
+            study = self._optuna.create_study(direction="maximize")
+            study.add_trials(
+                [
+                    self._optuna.trial.create_trial(
+                        params=trial.params, distributions=trial.distributions, value=trial.user_attrs["score"]
+                    )
+                    for trial in found
+                ]
+            )
+            evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
+            try:
+                told = get_param_importances(study, evaluator=evaluator)
+            except (ValueError, RuntimeError, ZeroDivisionError):  # all trials are alike
+                return {}
+        sound = {key: float(value) for key, value in told.items() if np.isfinite(value)}
+        return dict(sorted(sound.items(), key=lambda item: -item[1])) if sum(sound.values()) > 0 else {}
+
+
+def _row(trial: optuna.trial.FrozenTrial) -> TrialRow:
+    """What the journal says of a trial."""
+    told, name = trial.user_attrs, trial.state.name.lower()
+    ended = STATES.get(told.get(_ENDED, ""), "failed" if name in ("fail", "complete", "pruned") else "running")
+    why = told.get("why", "" if ended != "failed" else "its process died")
+    return TrialRow.model_validate(
+        {
+            "number": trial.number, "state": ended, "score": told.get("score"), "why": why,
+            "epochs": told.get("epochs", 0), "best_epoch": told.get("best_epoch", 0),
+            "seconds": told.get("seconds", 0.0), "at": told.get("at", 0.0), "parameters": dict(trial.params),
+            "settings": told.get("settings", {}),
+        }
+    )  # fmt: skip
+
+
+def best_of(rows: Sequence[TrialRow]) -> TrialRow | None:
+    """The trial with the highest score, the first one of equals; None if none has a score."""
+    scored = [row for row in rows if row.score is not None]
+    return max(scored, key=lambda row: (row.score or 0.0, -row.number)) if scored else None

@@ -1,0 +1,52 @@
+"""What the audit log is told of everything that leaves."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from fkge.errors import NodeError
+from fkge.federation.egress import PUBLIC, Egress
+from fkge.node.ops.audit_log import AuditLog, entries
+from fkge.node.ops.egress_log import EgressLog
+from fkge.node.ops.metrics import Metrics
+from fkge.ppat import Gradient, Received, Samples
+from tests.conftest import tiny_settings
+
+
+def test_entries_name_recipient_kind_protection_and_price(tmp_path: Path) -> None:
+    metrics, plain = Metrics(["bee"], {}), Egress(tiny_settings())
+    paper = Egress.open(tmp_path, "ant", tiny_settings(translate="ppat", privacy={"mode": "paper"}))
+    paper.pay_for_votes("bee", 3, queries=10, lam=0.05)
+    with closing(paper), AuditLog.open(tmp_path / "audit", "ant") as audit:
+        leaving = EgressLog(audit, metrics, lambda: 1.25)
+        leaving.alignment("bee", "Intersect", b"hidden")
+        leaving.released("bee", plain.release(Received(1), "bee", 3), 3, b"here")
+        leaving.released("bee", plain.release(Samples(1, torch.ones(2, 2)), "bee", 3), 3, b"rows")
+        leaving.released("bee", paper.release(Gradient(1, torch.ones(2, 2)), "bee", 3), 3, b"votes")
+    told = [e for e in entries(tmp_path / "audit") if e["event"] == "left"]
+    assert [(e["to"], e["what"], e["bytes"], e["price"], e["session"]) for e in told] == [
+        ("bee", "Intersect", 6, None, 0),
+        ("bee", "Received", 4, None, 3),
+        ("bee", "Samples", 4, None, 3),
+        ("bee", "Gradient", 5, "votes for bee, handshake 3.0; ε 1.25 or more in all", 3),
+    ]
+    hidden, here, rows, votes = (e["protection"] for e in told)
+    assert (hidden, here, votes) == ("private set intersection", PUBLIC, "noised votes")
+    assert rows.startswith("none: ")
+    bodies = (b"hidden", b"here", b"rows", b"votes")
+    assert [e["digest"] for e in told] == [hashlib.sha256(body).hexdigest() for body in bodies]
+
+
+def test_a_message_that_cannot_be_recorded_is_not_counted(tmp_path: Path) -> None:
+    metrics = Metrics(["bee"], {})
+    audit = AuditLog.open(tmp_path / "audit", "ant")
+    audit.close()
+    before = metrics.render()
+    with pytest.raises(NodeError, match="nothing may leave any more"):
+        EgressLog(audit, metrics, lambda: None).alignment("bee", "Pact", b"name")
+    assert metrics.render() == before
