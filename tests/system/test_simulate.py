@@ -82,7 +82,7 @@ def test_one_object_or_tables(here: Path) -> None:
             assert set(got["valid"]) == METRICS
             assert set(got["test"]) == {"strict", "held"}
             assert set(got["test"]["strict"]) == METRICS | {"triples"}
-            assert set(got["seconds"]) == {"train", "translate", "test", "lone"}
+            assert set(got["seconds"]) == {"train", "translate", "test"}
             assert got["epochs"] == result["epochs"]
             ledger = {"best_score", "best_epoch", "tests", "rounds", "accepted", "backtracked", "handshakes", "sent"}
             assert ledger <= set(got)

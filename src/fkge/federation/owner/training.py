@@ -1,9 +1,5 @@
-"""`Owner`: one owner's rounds of training (aggregate, train, validate, keep or roll back), its roles in exchanges, and
-its checkpoint. It sends nothing itself.
-
-`Owner.improve` is the body of Algorithm 1: aggregate, train, validate, keep or roll back. `Owner.client` and
-`Owner.host` give the roles of an exchange. The protocol decides when; an engine carries the messages.
-"""
+"""`Owner`: one owner's rounds of training (aggregate, train, validate, keep or roll back: the body of Algorithm 1), its
+roles in exchanges, and its checkpoint. The protocol decides when; an engine carries the messages."""
 
 from __future__ import annotations
 
@@ -254,8 +250,14 @@ class Owner:
         """
         trainer, plan = self.trainer, self.plan
         until = trainer.epoch + self.epochs_in_next_round(initial)
-        if trainer.chunk and not initial and self._epoch(pause):
-            return Outcome.interrupted(self.activity.best_score)
+        if trainer.chunk and not initial:
+            halted = self._epoch(pause)
+            if not trainer.chunk and (self.spent or (trainer.epoch - plan.initial) % self.settings.epochs == 0):
+                outcome = self._end_round(None, initial=False)  # of the round whose last epoch was interrupted
+                if trainer.epoch == until:
+                    return outcome
+            if halted:
+                return Outcome.interrupted(self.activity.best_score)
         brought: list[ReceivedUpdate] = []
         if updates:
             self._count(updates)
@@ -266,32 +268,38 @@ class Owner:
                     trainer.lr_scale = 1.0  # rows were drawn afresh: what was learned of the rate is of other ones
         every = self.settings.test_every * self.settings.epochs
         validates = initial and plan.alone and not self._blind
-        score, improved, backtracked = None, False, False
+        tested: tuple[float | None, bool] | None = None
         with self.exchange.grafted(trainer, brought):
             while trainer.epoch < until:
                 halted = self._epoch(pause)
                 if validates and not trainer.chunk and is_due(trainer.epoch, every, until):
                     score, better = self._validate()
-                    improved = improved or better
+                    tested = score, better or bool(tested and tested[1])
                 if halted:
                     break
         if trainer.epoch < until:
             return Outcome.interrupted(self.activity.best_score)
+        return self._end_round(tested, initial)
+
+    def _end_round(self, tested: tuple[float | None, bool] | None, initial: bool) -> Outcome:
+        """Validate if that is due, keep the vectors or roll back; `tested` is what validations before this found."""
+        activity = self.activity
+        score, improved = tested or (None, False)
+        backtracked = False
         self._untested += 1
-        if initial and plan.alone:
+        if initial and self.plan.alone:
             backtracked = self._roll_back()
             self._untested = 0
-            trainer.lr_scale = 1.0  # the next phase begins at the full rate
+            self.trainer.lr_scale = 1.0  # the next phase begins at the full rate
         elif not self._blind and (self._untested >= self.settings.test_every or self.spent):
             score, improved = self._validate()
-            self.activity.accepted += self.activity.pending if improved else 0
-            self.activity.pending = self._untested = 0
-            patience = self.settings.patience
-            if patience and self.activity.stale >= patience:
+            activity.accepted += activity.pending if improved else 0
+            activity.pending = self._untested = 0
+            if self.settings.patience and activity.stale >= self.settings.patience:
                 backtracked = self._roll_back()
-                self.activity.backtracked += 1
+                activity.backtracked += 1
         news = improved or initial or not backtracked
-        return Outcome(news, self.spent, score, self.activity.best_score, improved, backtracked)
+        return Outcome(news, self.spent, score, activity.best_score, improved, backtracked)
 
     def _count(self, updates: Sequence[ReceivedUpdate]) -> None:
         activity = self.activity

@@ -323,10 +323,35 @@ def test_a_first_training_halted_anywhere_ends_in_the_same_bits(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 9, 10, 13])
+@pytest.mark.parametrize("values", [{"test_every": 2}, {"test_every": 1, "patience": 1, "train": {"lr": 2.0}}])
+def test_later_rounds_halted_anywhere_validate_when_they_would(tmp_path: Path, n: int, values: dict[str, Any]) -> None:
+    """Also if the epoch in which a round was halted is its last; the best vectors are the same."""
+    settings = federation_settings(**{"exchanges": 7, "start": "together"} | values)
+
+    def fresh() -> Owner:
+        return Owner("a", TWO["a"], settings)
+
+    straight, halting, pause = fresh(), fresh(), EveryNth(n)
+    for owner in (straight, halting):
+        assert not owner.improve(initial=True).halted
+    assert to_its_end(straight) == 0
+    while not halting.spent:
+        if halting.improve(pause=pause).halted:
+            halting.save(tmp_path / "a")
+            halting = fresh()
+            halting.load(tmp_path / "a")
+    assert without_seconds(halting) == without_seconds(straight)
+    assert same(numbers(halting), numbers(straight))
+    for owner in (halting, straight):
+        owner.best()
+    assert same(numbers(halting), numbers(straight))
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("n", [1, 3, 5, 11])
 @pytest.mark.parametrize("given", [False, True])
 def test_a_halted_later_round_aggregates_no_update_twice(n: int, given: bool) -> None:
-    """Tests come at other times then; but epochs are epochs."""
 
     def fresh() -> tuple[Owner, list[ReceivedUpdate]]:
         owners = make_owners(TWO, federation_settings({"schedule": "linear"}))
