@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fkge.embed import optimizers
-from fkge.embed.losses import regularizer_of
+from fkge.embed.losses import regularizer_gradient
 from fkge.embed.models import Model, Relations
 from fkge.embed.questions import Questions
 from fkge.embed.reciprocal import inverse_of
@@ -78,7 +78,9 @@ class SoftmaxStep:
         self.settings = settings
         self.per_question = settings.loss == "kvsall"
         matmul = matmul_dtype(settings, tables.device, tables.dtype)
-        self._compare = _Comparison(model, settings.smoothing, matmul)
+        # Torch makes several passes where a kernel makes one, but with threads of its own.
+        self._compiled = settings.kernels and settings.threads == 1 and tables.device.type == "cpu"
+        self._compare = _Comparison(model, settings.smoothing, matmul, self._compiled)
         self._inverses = {inverse_of(n) for n in tables.names("relation")} & set(tables.names("relation"))
         optimizers.register(settings.optimizer, tables)
 
@@ -97,6 +99,11 @@ class SoftmaxStep:
         tables, optimizer = self.tables, self.settings.optimizer
         predicted = name == "relation" and self.settings.relation_weight
         # A row without a gradient stays where it is, but for Adam, which goes on by its moments.
+        if optimizer == "adagrad" and self._compiled and tables.dtype == torch.float32:
+            from fkge.embed.kernels import dense
+
+            dense.adagrad_(tables[name], tables.state(name, "sum"), gradient, rate, optimizers.EPSILON)
+            return
         if optimizer != "adam" or tables.spec(name).kind == "entity" or predicted:
             optimizers.step_all(optimizer, tables, name, gradient, rate)
             return
@@ -200,11 +207,9 @@ class SoftmaxStep:
     def _penalize(
         self, name: str, ids: Tensor, weight: Tensor, weights: _Weights, gradients: dict[str, Tensor]
     ) -> None:
-        rows = self.tables[name][ids].requires_grad_()
-        sums = regularizer_of(self.settings, self.tables.model, name)(rows)
-        objective = self.settings.regularization * (sums * weight).sum() / weights.total
-        (gradient,) = torch.autograd.grad(objective, rows)
-        gradients[name].index_add_(0, ids, gradient)
+        slopes = regularizer_gradient(self.settings, self.tables.model, name)(self.tables[name][ids])
+        slopes *= (weight * (self.settings.regularization / weights.total)).unsqueeze(1)
+        gradients[name].index_add_(0, ids, slopes)
 
 
 @dataclass(frozen=True)
@@ -271,10 +276,12 @@ class _Comparison:
         model: whose scores are compared.
         smoothing: part of the target that is uniform.
         matmul: the type of matrix products.
+        compiled: whether compiled kernels do what they can.
     """
 
-    def __init__(self, model: Model, smoothing: float, matmul: torch.dtype) -> None:
+    def __init__(self, model: Model, smoothing: float, matmul: torch.dtype, compiled: bool) -> None:
         self.model, self.smoothing, self.matmul = model, smoothing, matmul
+        self._compiled = compiled and matmul == torch.bfloat16
         self._memory: dict[str, Tensor] = {}
 
     @torch.no_grad()
@@ -322,8 +329,7 @@ class _Comparison:
         query, w, row, target = chunk.query, chunk.weight.unsqueeze(1), chunk.row, chunk.target
         scores = self._kept("scores", (len(query), len(entity)), self.matmul, entity.device)
         torch.mm(query.to(self.matmul), cast.T, out=scores)
-        largest = scores.amax(1)
-        probability = torch.softmax(scores, 1, out=scores)
+        probability, normaliser = self._softmax_(scores)
         weighted = query * w
         d_query.copy_(probability @ cast).mul_(w)
         if self.matmul != entity.dtype:
@@ -336,7 +342,7 @@ class _Comparison:
             d_entity.addmm_(probability.T, weighted)
         true, share = entity[target], chunk.share.unsqueeze(1)
         asked = query[row] * share
-        loss = (_normaliser(largest, probability) * chunk.weight).sum() - (asked * true).sum()
+        loss = (normaliser * chunk.weight).sum() - (asked * true).sum()
         d_query.index_add_(0, row, true.mul_(share), alpha=-1)
         d_entity.index_add_(0, target, asked, alpha=-1)
         if mean is not None:
@@ -353,8 +359,8 @@ class _Comparison:
             q, e = chunk.query.detach().requires_grad_(), entity.detach().requires_grad_()
             compared = self.model.similarity(q, e)
         scores = compared.detach()
-        probability = torch.softmax(scores, 1)
-        loss = (_normaliser(scores.amax(1), probability) * chunk.weight).sum()
+        probability, normaliser = torch.softmax(scores, 1), torch.logsumexp(scores, 1)
+        loss = (normaliser * chunk.weight).sum()
         loss -= (scores[chunk.row, chunk.target] * chunk.share).sum()
         if self.smoothing:
             loss -= self.smoothing * (scores.mean(1) * chunk.weight).sum()
@@ -366,6 +372,18 @@ class _Comparison:
         d_entity.copy_(de) if fresh else d_entity.add_(de)
         return loss
 
+    def _softmax_(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities in place of scores (q, n), and log Σ exp of each row, (q,) in float32 or wider."""
+        if self._compiled:
+            from fkge.embed.kernels import dense
+
+            return scores, dense.softmax_(scores)
+        # From the largest score and its probability: no pass over all scores in a wider type.
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        largest = scores.amax(1).to(wide)
+        probability = torch.softmax(scores, 1, out=scores)
+        return probability, largest - probability.amax(1).to(wide).log()
+
     def _kept(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         """Memory that is kept for the next step: fresh pages cost more than a pass over them."""
         size = math.prod(shape)
@@ -373,12 +391,6 @@ class _Comparison:
         if memory is None or memory.numel() < size or memory.dtype != dtype:
             self._memory[name] = memory = torch.empty(size, dtype=dtype, device=device)
         return memory[:size].view(shape)
-
-
-def _normaliser(largest: Tensor, probability: Tensor) -> Tensor:
-    """log Σ exp of scores, from the largest and its probability: no pass over all scores in a wider type."""
-    wide = torch.promote_types(largest.dtype, torch.float32)
-    return largest.to(wide) - probability.amax(1).to(wide).log()
 
 
 def _drop(rows: Tensor, part: float, generator: torch.Generator) -> Tensor:

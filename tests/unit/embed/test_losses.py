@@ -13,7 +13,15 @@ from torch import Tensor
 from fkge.embed import Tables, Trainer, make_model, make_tables
 from fkge.embed.batches import Batcher
 from fkge.embed.dp_gradients import TorchGradients, make_gradients
-from fkge.embed.losses import HOPELESS, LOSSES, Loss, margin_of, regularizer_of, sampling_correction
+from fkge.embed.losses import (
+    HOPELESS,
+    LOSSES,
+    Loss,
+    margin_of,
+    regularizer_gradient,
+    regularizer_of,
+    sampling_correction,
+)
 from fkge.embed.steps import AutogradStep, make_step
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
@@ -112,6 +120,18 @@ def test_regularisers_are_their_formulas() -> None:
     s = TrainSettings(model="ComplEx", dim=4, regularizer="n3")
     zero = torch.zeros(1, 8, requires_grad=True)
     assert float(torch.autograd.grad(regularizer_of(s, make_model(s))(zero).sum(), zero)[0].abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("regularizer", ["l3", "n3", "f2"])
+@pytest.mark.parametrize("table", ["entity", "relation"])
+@pytest.mark.parametrize("name", ["ComplEx", "DistMult", "RotatE"])
+def test_the_gradient_of_a_regulariser_is_that_of_autograd(name: str, table: str, regularizer: str) -> None:
+    s = TrainSettings(model=name, dim=6, regularizer=regularizer, regularization=0.1)  # type: ignore[arg-type]
+    model = make_model(s)
+    width = model.tables()[table].width
+    rows = torch.randn(9, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    (expected,) = torch.autograd.grad(regularizer_of(s, model, table)(rows).sum(), rows)
+    torch.testing.assert_close(regularizer_gradient(s, model, table)(rows.detach()), expected)
 
 
 @pytest.mark.parametrize("key", ["smoothing", "dropout", "relation_weight"])

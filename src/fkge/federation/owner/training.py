@@ -1,5 +1,7 @@
-"""`Owner`: one owner's rounds of training (aggregate, train, validate, keep or roll back: the body of Algorithm 1), its
-roles in exchanges, and its checkpoint. The protocol decides when; an engine carries the messages."""
+"""`Owner`: one owner's rounds of training (the body of Algorithm 1), its roles in exchanges, and its checkpoint.
+
+The protocol decides when; an engine carries the messages.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +105,15 @@ class Activity(BestState):
     seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "translate": 0.0, "test": 0.0})
     sent: dict[str, int] = field(default_factory=dict)
     price: dict[str, float] = field(default_factory=dict)
+
+    def count(self, updates: Sequence[ReceivedUpdate]) -> None:
+        """Note an exchange that brought `updates`."""
+        for update in updates:
+            for key, value in update.price.items():
+                self.price[key] = self.price.get(key, 0.0) + value
+            self.handshakes[update.peer] = self.handshakes.get(update.peer, 0) + 1
+        self.rounds += 1
+        self.pending += 1
 
 
 @dataclass(frozen=True)
@@ -248,7 +259,7 @@ class Owner:
             pause: called after every epoch, and between the chunks of a long one, to look after other things. If it
                 returns True, the round is left where it is.
         """
-        trainer, plan = self.trainer, self.plan
+        trainer, plan, activity = self.trainer, self.plan, self.activity
         until = trainer.epoch + self.epochs_in_next_round(initial)
         if trainer.chunk and not initial:
             halted = self._epoch(pause)
@@ -257,10 +268,10 @@ class Owner:
                 if trainer.epoch == until:
                     return outcome
             if halted:
-                return Outcome.interrupted(self.activity.best_score)
+                return Outcome.interrupted(activity.best_score)
         brought: list[ReceivedUpdate] = []
         if updates:
-            self._count(updates)
+            activity.count(updates)
             with self.clock("translate"):
                 frame = self.exchange.frame
                 brought = self.exchange.aggregate(updates, self._timed_score)
@@ -277,9 +288,7 @@ class Owner:
                     tested = score, better or bool(tested and tested[1])
                 if halted:
                     break
-        if trainer.epoch < until:
-            return Outcome.interrupted(self.activity.best_score)
-        return self._end_round(tested, initial)
+        return self._end_round(tested, initial) if trainer.epoch >= until else Outcome.interrupted(activity.best_score)
 
     def _end_round(self, tested: tuple[float | None, bool] | None, initial: bool) -> Outcome:
         """Validate if that is due, keep the vectors or roll back; `tested` is what validations before this found."""
@@ -300,15 +309,6 @@ class Owner:
                 activity.backtracked += 1
         news = improved or initial or not backtracked
         return Outcome(news, self.spent, score, activity.best_score, improved, backtracked)
-
-    def _count(self, updates: Sequence[ReceivedUpdate]) -> None:
-        activity = self.activity
-        for update in updates:
-            for key, value in update.price.items():
-                activity.price[key] = activity.price.get(key, 0.0) + value
-            activity.handshakes[update.peer] = activity.handshakes.get(update.peer, 0) + 1
-        activity.rounds += 1
-        activity.pending += 1
 
     def _epoch(self, pause: Callable[[], bool] | None) -> bool:
         """Train one epoch, or the rest of one; return whether `pause` asked to leave."""
