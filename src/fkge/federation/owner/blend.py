@@ -6,19 +6,26 @@ with a weight of its own for each relation and direction. Of other models the be
 
 Where peers have harmed the first model, so that validation puts the lone one above it, the owner trains once more
 alone, from another seed and for as long as it federated, and blends these two: that is what `control` does, too.
+
+A lone model depends on nothing but the owner's graph and settings, so it is kept in the owner's store and trained once,
+whatever restarts come between and however many arms a simulation has.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fkge.embed import Tables, Trainer, TrainingLoop, make_tables
+from fkge.embed import Tables, Trainer, TrainingLoop, load_tensors, make_tables, save_tensors
 from fkge.embed.fit import is_due
+from fkge.errors import RunError, SettingsError
 from fkge.evaluation import Known, metrics, rank
 from fkge.federation.owner.training import seed_of
 from fkge.graph import Graph
@@ -28,6 +35,8 @@ from fkge.settings import TrainSettings
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.65, 0.8, 0.9, 1.0)
 """Weights of the first model among which validation chooses; the second has the rest."""
+
+_KEPT, _HEX = "fkge.lone.1", 16
 
 _PRIOR = 20.0
 """How many validation triples of a relation count as much as all others together when its weight is chosen."""
@@ -45,6 +54,7 @@ class Alone:
         test_every: epochs between validations.
         seed: of the owner.
         name: of the owner.
+        folder: where trained models are kept.
     """
 
     graph: Graph
@@ -54,6 +64,13 @@ class Alone:
     test_every: int
     seed: int
     name: str
+    folder: Path
+
+    def file(self, settings: TrainSettings, label: str, epochs: int, decide: Triples) -> Path:
+        """Where a model so trained is kept."""
+        about = (self.graph.fingerprint, settings.model_dump_json(), epochs, self.test_every)
+        digest = hashlib.sha256(repr(about).encode() + np.ascontiguousarray(decide).tobytes())
+        return self.folder / f"{label}-{digest.hexdigest()[:_HEX]}.safetensors"
 
 
 def blend_with_lone(
@@ -82,18 +99,37 @@ def blend_with_lone(
     def score(tables: Tables) -> float:
         return metrics(rank(tables, decide, known=known))["mrr"]
 
-    def between() -> bool:
+    def train(label: str, epochs: int) -> Tables | None:
         nonlocal done
-        done += 1
-        return stop is not None and stop(done)
+        settings = alone.settings.model_copy(update={"seed": seed_of(alone.seed, alone.name, label)})
+        tables = make_tables(settings, len(alone.graph.entities), len(alone.graph.relations))
+        kept, began = alone.file(settings, label.replace(" ", "-"), epochs, decide), done
+        if kept.exists():
+            with suppress(RunError, SettingsError):  # a damaged one is trained anew
+                tables.load(load_tensors(kept, _KEPT)[0])
+                done += epochs
+                return tables
 
-    lone = _train(alone, "lone", alone.epochs, score, between)
+        def between(epoch: int) -> bool:
+            nonlocal done
+            done = began + epoch
+            return stop is not None and stop(done)
+
+        if not _train(tables, alone, settings, epochs, score, between):
+            return None
+        kept.parent.mkdir(exist_ok=True)
+        for older in kept.parent.glob(kept.name[: -len(kept.suffix) - _HEX] + "[0-9a-f]" * _HEX + kept.suffix):
+            older.unlink()  # of another graph or other settings
+        save_tensors(kept, _KEPT, tables.export(state=False), {}, digest=True)
+        return tables
+
+    lone = train("lone", alone.epochs)
     if lone is None:
         return None
     scores = score(first), score(lone)
     harmed = peers and scores[0] < scores[1]
     if harmed:
-        again = _train(alone, "lone again", alone.instead, score, between)
+        again = train("lone again", alone.instead)
         if again is None:
             return None
         first = again
@@ -106,20 +142,19 @@ def blend_with_lone(
 
 
 def _train(
-    alone: Alone, label: str, epochs: int, score: Callable[[Tables], float], stop: Callable[[], bool]
-) -> Tables | None:
-    """A model trained without peers, at its best by validation; None if `stop` said so."""
-    settings = alone.settings.model_copy(update={"seed": seed_of(alone.seed, alone.name, label)})
-    tables = make_tables(settings, len(alone.graph.entities), len(alone.graph.relations))
+    tables: Tables, alone: Alone, settings: TrainSettings, epochs: int, score: Callable[[Tables], float],
+    stop: Callable[[int], bool],
+) -> bool:  # fmt: skip
+    """Train `tables` without peers, to their best by validation; False if `stop` said so."""
     loop = TrainingLoop(Trainer(tables, alone.graph.train, settings), phase=lambda _: (0, epochs))
     for epoch in range(1, epochs + 1):
         loop.run_epoch()
-        if stop():
-            return None
+        if stop(epoch):
+            return False
         if is_due(epoch, alone.test_every, epochs):
             loop.record(score(tables))
     loop.best.restore()
-    return tables
+    return True
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,9 @@ def with_lone_model(
 
     every = settings.epochs * settings.test_every
     alone = Alone(
-        store.graph, settings.train, settings.lone_epochs, settings.total_epochs, every, store.seed, store.name
-    )
+        store.graph, settings.train, settings.lone_epochs, settings.total_epochs, every, store.seed, store.name,
+        store.folder / "lone",
+    )  # fmt: skip
     decide = sample_triples(decide, settings.train.validation_triples, store.seed)
     started = time.thread_time()
     try:

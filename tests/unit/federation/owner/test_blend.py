@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +94,13 @@ def test_of_distances_the_better_model_is_taken() -> None:
     assert blend(worse, better, settings, GRAPH.valid, KNOWN).weights == (0.0,)
 
 
-ALONE = Alone(GRAPH, SETTINGS, epochs=8, instead=12, test_every=2, seed=3, name="ant")
+def lone(folder: Path) -> Alone:
+    return Alone(GRAPH, SETTINGS, epochs=8, instead=12, test_every=2, seed=3, name="ant", folder=folder)
 
 
-def test_a_useless_model_is_replaced_by_a_second_lone_one() -> None:
+def test_a_useless_model_is_replaced_by_a_second_lone_one(tmp_path: Path) -> None:
     useless = model(0)
-    found = blend_with_lone(useless, ALONE, np.repeat(GRAPH.valid, 20, axis=0), peers=True)
+    found = blend_with_lone(useless, lone(tmp_path), np.repeat(GRAPH.valid, 20, axis=0), peers=True)
     assert found is not None
     tables, report = found
     assert (report.weight, report.epochs) == (0.0, 20)
@@ -106,8 +108,8 @@ def test_a_useless_model_is_replaced_by_a_second_lone_one() -> None:
     assert mrr(tables) == pytest.approx(report.score)
 
 
-def test_a_control_trains_alone_once_more_and_repeats_to_the_bit() -> None:
-    runs = [blend_with_lone(model(8), ALONE, GRAPH.valid, peers=False) for _ in range(2)]
+def test_a_control_trains_alone_once_more_and_repeats_to_the_bit(tmp_path: Path) -> None:
+    runs = [blend_with_lone(model(8), lone(tmp_path / x), GRAPH.valid, peers=False) for x in "ab"]
     assert runs[0] is not None
     assert runs[1] is not None
     assert runs[0][1] == runs[1][1]
@@ -115,15 +117,40 @@ def test_a_control_trains_alone_once_more_and_repeats_to_the_bit() -> None:
     assert torch.equal(runs[0][0]["entity"], runs[1][0]["entity"])
 
 
+def test_a_lone_model_is_trained_once(tmp_path: Path) -> None:
+    def run(alone: Alone, first: int = 0) -> tuple[int, Tables]:
+        looks: list[int] = []
+        found = blend_with_lone(
+            model(first), alone, GRAPH.valid, peers=True, stop=lambda done: looks.append(done) is not None
+        )
+        assert found is not None
+        assert found[1].epochs == (20 if found[1].weight == 0 else 8)
+        return len(looks), found[0]
+
+    alone = lone(tmp_path / "lone")
+    trained, tables = run(alone)
+    again, same = run(alone)
+    assert (trained, again) == (20, 0)
+    assert torch.equal(tables["entity"], same["entity"])
+    assert run(alone, first=30)[0] == 0  # whatever the other model is
+    # Other settings make another model, which takes the place of the older one.
+    changed = replace(alone, settings=SETTINGS.model_copy(update={"lr": 0.05}))
+    assert run(changed)[0] == 20
+    assert len(list((tmp_path / "lone").iterdir())) == 2
+    (damaged,) = (file for file in (tmp_path / "lone").iterdir() if not file.name.startswith("lone-again"))
+    damaged.write_bytes(damaged.read_bytes()[:-40] + b"\0" * 40)
+    assert run(changed)[0] == 8
+
+
 @pytest.mark.parametrize("after", [1, 5])
-def test_it_stops_between_epochs(after: int) -> None:
+def test_it_stops_between_epochs(after: int, tmp_path: Path) -> None:
     done = []
 
     def stop(epochs: int) -> bool:
         done.append(epochs)
         return epochs >= after
 
-    assert blend_with_lone(model(1), ALONE, GRAPH.valid, peers=True, stop=stop) is None
+    assert blend_with_lone(model(1), lone(tmp_path), GRAPH.valid, peers=True, stop=stop) is None
     assert done == list(range(1, after + 1))
 
 
