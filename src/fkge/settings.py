@@ -182,6 +182,11 @@ class TrainSettings(Settings):
         "l3",
         description="l3: Σ|x|³ over numbers; n3: over the moduli of complex numbers (the nuclear 3-norm); f2: Σ x²",
     )
+    regularization_scale: Literal["fixed", "sparsity"] = Field(
+        "fixed",
+        description="fixed: `regularization` is the weight; sparsity: it is that of a graph with 10,000 entities and "
+        "10,000 triples, and goes with (entities² / triples)^⅓, between a tenth of that and 1.2 times as much",
+    )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="part of a question's numbers, entity and relation, set to 0 (1vsall, kvsall)"
     )

@@ -58,6 +58,7 @@ class TrainOverrides(TypedDict, total=False):
     temperature: float
     regularization: float
     regularizer: Literal["l3", "n3", "f2"]
+    regularization_scale: Literal["fixed", "sparsity"]
     dropout: float
     relation_weight: float
     negatives: int

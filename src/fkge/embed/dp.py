@@ -137,7 +137,8 @@ class DpSettings(Settings):
         return train.model_copy(
             update={
                 "lr": self.lr, "negatives": self.negatives, "share": 1, "corruption": "uniform", "filtered": False,
-                "schedule": "linear", "decay": self.decay, "reciprocal": False, "smoothing": 0.0, "dropout": 0.0,
+                "schedule": "linear", "decay": self.decay, "regularization_scale": "fixed",
+                "reciprocal": False, "smoothing": 0.0, "dropout": 0.0,
                 "relation_weight": 0.0, "loss": "sampled" if find_loss(train.loss).all_entities else train.loss, **own,
             }
         )  # fmt: skip

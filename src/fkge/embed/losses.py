@@ -155,6 +155,14 @@ def regularizer_of(s: TrainSettings, model: Model, table: str = "entity") -> Cal
     return lambda rows: rows.abs().pow(3).sum(-1)
 
 
+def scaled_to(s: TrainSettings, entities: int, triples: int) -> TrainSettings:
+    """`s` with the weight of the regulariser for a graph of so many entities and training triples."""
+    if s.regularization_scale == "fixed":
+        return s
+    scale = min(1.2, max(0.1, (entities**2 / (1e4 * max(1, triples))) ** (1 / 3)))
+    return s.model_copy(update={"regularization": s.regularization * scale, "regularization_scale": "fixed"})
+
+
 def regularizer_gradient(s: TrainSettings, model: Model, table: str = "entity") -> Callable[[Tensor], Tensor]:
     """The gradient of `regularizer_of`, (rows, width) to (rows, width) in new memory."""
     if s.regularizer == "f2":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fkge.embed import optimizers
 from fkge.embed.batches import Batcher
-from fkge.embed.losses import LOSSES, find_loss, margin_of
+from fkge.embed.losses import LOSSES, find_loss, margin_of, scaled_to
 from fkge.embed.models import Model, model_class
 from fkge.embed.questions import QuestionBatcher
 from fkge.embed.reciprocal import Reciprocal
@@ -160,7 +160,7 @@ class Trainer(BaseTrainer):
     """
 
     def __init__(self, tables: Tables, triples: npt.NDArray[np.integer] | Tensor, settings: TrainSettings) -> None:
-        super().__init__(tables, settings, settings.lr)
+        super().__init__(tables, scaled_to(settings, tables.entities, len(triples)), settings.lr)
         if len(triples) == 0:
             raise SettingsError("there are no training triples")
         self._triples = triple_ids(triples, tables)

@@ -21,6 +21,7 @@ from fkge.embed.losses import (
     regularizer_gradient,
     regularizer_of,
     sampling_correction,
+    scaled_to,
 )
 from fkge.embed.steps import AutogradStep, make_step
 from fkge.errors import SettingsError
@@ -132,6 +133,19 @@ def test_the_gradient_of_a_regulariser_is_that_of_autograd(name: str, table: str
     rows = torch.randn(9, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     (expected,) = torch.autograd.grad(regularizer_of(s, model, table)(rows).sum(), rows)
     torch.testing.assert_close(regularizer_gradient(s, model, table)(rows.detach()), expected)
+
+
+def test_a_scaled_weight_is_that_of_the_graph() -> None:
+    s = TrainSettings(regularization=0.2, regularization_scale="sparsity", model="ComplEx", dim=4, device="cpu")
+    assert scaled_to(s.model_copy(update={"regularization_scale": "fixed"}), 10, 10).regularization == 0.2
+    assert scaled_to(s, 10_000, 10_000).regularization == pytest.approx(0.2)
+    assert scaled_to(s, 10_000, 80_000).regularization == pytest.approx(0.1)
+    assert scaled_to(s, 10, 10_000).regularization == pytest.approx(0.02)
+    assert scaled_to(s, 10**6, 10).regularization == pytest.approx(0.24)
+    tables = make_tables(s, len(GRAPH.entities), len(GRAPH.relations))
+    trainer = Trainer(tables, GRAPH.train, s)
+    assert trainer.settings == scaled_to(s, len(GRAPH.entities), len(GRAPH.train))
+    assert trainer.settings.regularization != 0.2
 
 
 @pytest.mark.parametrize("key", ["smoothing", "dropout", "relation_weight"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fkge.embed.losses import scaled_to
 from fkge.embed.recommended import CELLS, METHOD, recommended, recommended_settings
 from fkge.graph import Graph
 from fkge.settings import TrainSettings
@@ -39,6 +40,26 @@ def test_a_rate_belongs_to_its_optimiser_and_its_schedule(graph: Graph) -> None:
     defaults = TrainSettings.build({})
     assert recommended(TrainSettings.build({"optimizer": "adam"}), graph).lr == defaults.lr
     assert recommended(TrainSettings.build({"schedule": "linear"}), graph).decay == defaults.decay
+
+
+def test_a_weight_that_was_given_is_not_scaled(graph: Graph) -> None:
+    assert recommended(TrainSettings.build({"regularization": 0.3}), graph).regularization_scale == "fixed"
+    assert recommended(TrainSettings.build({"dim": 5}), graph).regularization_scale == "sparsity"
+
+
+@pytest.mark.parametrize(
+    ("entities", "triples", "least", "most"),
+    [
+        (135, 5_216, 0.005, 0.02), (104, 8_544, 0.005, 0.02), (2_034, 32_888, 0.01, 0.03),
+        (14_541, 272_115, 0.03, 0.07),
+        (4_020, 8_670, 0.05, 0.2), (40_943, 86_835, 0.1, 0.2), (17_146, 25_206, 0.08, 0.15),
+    ],
+)  # fmt: skip
+def test_the_weight_of_the_regulariser_is_near_the_best_ones_found(
+    entities: int, triples: int, least: float, most: float
+) -> None:
+    settings = TrainSettings.build(recommended_settings(triples))
+    assert least <= scaled_to(settings, entities, triples).regularization <= most
 
 
 def test_settings_that_only_other_methods_have_are_known() -> None:
