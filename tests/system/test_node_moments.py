@@ -14,8 +14,9 @@ import pytest
 
 from fkge.errors import NodeError
 from fkge.federation import PeerProfile
+from fkge.federation.driver import Driver
 from fkge.federation.egress import Step, budgets
-from fkge.node.driver import OwnerOpener
+from fkge.node import service
 from fkge.node.ops.audit_log import AuditLog, entries
 from fkge.node.service import Node, open_node
 from fkge.node.settings import NodeConfig
@@ -115,16 +116,16 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
     before = known()
     write_graph(arc("bee", 10), nodes.site("bee") / "graph")
     ant, bee = Run(nodes, "ant"), Run(nodes, "bee", anew=True)
-    real = OwnerOpener.open
+    real = service.open_owner
 
-    def slow(opener: OwnerOpener) -> Any:
-        made = real(opener)
+    def slow(*job: Any, **options: Any) -> Driver:
+        made = real(*job, **options)
         end = time.monotonic() + 60
         while made.owner.name == "ant" and known() == before and time.monotonic() < end:
             time.sleep(0.02)  # a large graph, and a checkpoint to read
         return made
 
-    monkeypatch.setattr(OwnerOpener, "open", slow)
+    monkeypatch.setattr(service, "open_owner", slow)
     assert run(ant, bee, until=lambda: ant.node is not None and "bee" in ant.node.membership.joined) == [None, None]
     assert known() != before
     assert ant.node is not None

@@ -54,24 +54,19 @@ class Membership:
         """ε that the owner has spent, at least; None where nothing has a price, or before it is loaded."""
         return None if (owner := self.owner) is None else owner.egress.charged
 
-    async def begin(self, driver: NodeDriver) -> None:
-        """Start the owner's work with the peers that are here; `join_all` has to follow."""
-        self._driver = driver
-        if self.paused:
-            driver.pause()
-        self.limit()
-        await driver.begin(self._present)
+    def begin(self, driver: NodeDriver) -> None:
+        """Start the owner's work with the peers that are here; `join_all` has to follow.
 
-    def _present(self, known: Mapping[str, PeerProfile]) -> set[str]:
-        """Mark those of the peers that the owner knows as joined that are here, and return their names.
-
-        A peer that was aligned again while the owner was loaded joins afterwards, like any other.
+        A peer that was aligned again while the owner was opened joins then, like any other.
         """
+        self._driver, known = driver, driver.owner.peers
+        driver.pause(self.paused)
+        self.limit()
         here = {name for name in self.aligned if self._peers[name].session is not None}
         self.joined = {name for name in here if known.get(name) == self.aligned[name]}
         for name in self.joined:
             self._open(self._peers[name])
-        return self.joined
+        driver.begin(self.joined)
 
     async def leave(self) -> None:
         """Stop the owner's work and save it."""
@@ -82,10 +77,7 @@ class Membership:
         """Pause training, or resume it; peers are served all the same."""
         self.paused = paused
         if self._driver is not None:
-            if paused:
-                self._driver.pause()
-            else:
-                self._driver.resume()
+            self._driver.pause(paused)
 
     def limit(self) -> None:
         """Apply what `peers.toml` allows: which peers may not ask, and what votes for each may cost."""
@@ -121,7 +113,7 @@ class Membership:
 
     def _join(self, peer: Peer) -> None:
         driver, known = self._driver, self.aligned.get(peer.name)
-        if driver is None or driver.owner is None or known is None or peer.session is None:
+        if driver is None or known is None or peer.session is None:
             return
         if peer.name not in self.joined:
             if not driver.may_join(peer.name, known):

@@ -39,7 +39,7 @@ from fkge.node.bootstrap import (
     TokensRefused,
 )
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
-from fkge.node.driver import NodeDriver, OwnerOpener
+from fkge.node.driver import NodeDriver, open_in_thread, open_owner
 from fkge.node.events import Event, EventQueue, Failed, Pause, Stop
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
@@ -202,19 +202,22 @@ class Node:
     async def _begin(self) -> None:
         """Load the owner, and let it work with the peers that are here."""
         assert self._opened is not None
-        node, persistent = self.config.node, self._persistent
+        node, federation, persistent = self.config.node, self.config.federation, self._persistent
         persistent.begun = True
         persistent.save()
         prepared = self._inputs.prepared
         job = prepared.job if prepared else federated_job(self.config, self._opened.alignments.store)
-        opener = OwnerOpener(
-            job, lambda peer, body: self._queue.put(MessageReady(peer, body)),
-            self._note, self._record_egress, late=self.config.federation.start == "together" and not node.founder,
-            secret=None if node.rehearsal else secrets.randbits(62), ledger=persistent.ledger,
-            recording=self._inputs.recording, train_alone=self.config.federation.train_alone,
+        make = partial(
+            open_owner, job, lambda peer, body: self._queue.put(MessageReady(peer, body)), self._note,
+            on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
+            late=federation.start == "together" and not node.founder,
+            secret=None if node.rehearsal else secrets.randbits(62),
         )  # fmt: skip
-        driver = NodeDriver(opener, lambda error: self._queue.put(Failed(error)), self._inputs.order)
-        await self.membership.begin(driver)
+        driver = NodeDriver(
+            *await open_in_thread(make), self._note, lambda error: self._queue.put(Failed(error)),
+            federation.train_alone, self._inputs.order,
+        )  # fmt: skip
+        self.membership.begin(driver)
         self._remember_ledger()
         self._move(Trigger.CONCLUDED if driver.concluded else Trigger(driver.state))
         self.membership.join_all()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -28,15 +27,14 @@ class Work:
     """A driver as the membership sees it."""
 
     def __init__(self, knows: Mapping[str, PeerProfile]) -> None:
-        self.knows, self.owner = dict(knows), None
+        self.peers, self.owner = dict(knows), cast(Any, self)
         self.held = self.busy = self.too_little = self.paused = False
         self.delivered: list[tuple[str, bytes]] = []
         self.lost: list[str] = []
         self.limits: list[tuple[list[str], dict[str, float], bool]] = []
 
-    async def begin(self, present: Callable[[Mapping[str, PeerProfile]], Any]) -> None:
-        self.present = set(present(self.knows))
-        self.owner = cast(Any, self)
+    def begin(self, present: Collection[str]) -> None:
+        self.present = set(present)
 
     def may_join(self, name: str, known: PeerProfile) -> bool:
         return not self.busy
@@ -53,11 +51,8 @@ class Work:
     def limit(self, refuses: list[str], caps: dict[str, float], federated: bool) -> None:
         self.limits.append((refuses, caps, federated))
 
-    def pause(self) -> None:
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
 
 
 class Scene:
@@ -72,7 +67,7 @@ class Scene:
         self.membership = Membership(self.peers, tiny_settings(), self.events.append)
 
     def begin(self, work: Work) -> None:
-        asyncio.run(self.membership.begin(cast(NodeDriver, work)))
+        self.membership.begin(cast(NodeDriver, work))
         self.membership.join_all()
 
 
