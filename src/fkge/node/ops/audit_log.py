@@ -87,7 +87,12 @@ class Anchor:
 
 
 class AuditLog:
-    """The log, open for writing from any thread; `AuditLog.open` opens it."""
+    """The log, open for writing from any thread; `AuditLog.open` opens it.
+
+    Attributes:
+        entries: how many lines there are.
+        head: the last line's chain; worth keeping elsewhere.
+    """
 
     def __init__(self, folder: Path, node: str, lock: FileLock, file_bytes: int) -> None:
         self.folder = folder
@@ -101,7 +106,7 @@ class AuditLog:
         self._key = b""
         self._fd = -1
         self._anchor = Anchor(node)
-        self._number, self._offset, self._entries, self._head = 1, 0, 0, GENESIS
+        self._number, self._offset, self.entries, self.head = 1, 0, 0, GENESIS
 
     @classmethod
     def open(cls, path: Path, node: str, *, file_bytes: int = FILE_BYTES) -> Self:
@@ -139,16 +144,6 @@ class AuditLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def entries(self) -> int:
-        """How many lines there are."""
-        return self._entries
-
-    @property
-    def head(self) -> str:
-        """The last line's chain; worth keeping elsewhere."""
-        return self._head
 
     def left(
         self, *, to: str, what: str, nbytes: int, digest: str, protection: str, price: str | None, session: int
@@ -228,15 +223,15 @@ class AuditLog:
 
     def _append(self, event: str, fields: Entry) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-        entry = {"seq": self._entries + 1, "time": f"{now}Z", "event": event, **fields}
+        entry = {"seq": self.entries + 1, "time": f"{now}Z", "event": event, **fields}
         body = _json(entry)[:-1].encode("utf-8", "backslashreplace")
-        chain = _chained(self._head, body)
+        chain = _chained(self.head, body)
         line = body + b',"chain":"' + chain.encode() + b'"}\n'
         written = 0
         while written < len(line):
             written += os.write(self._fd, line[written:])
-        self._entries += 1
-        self._head = chain
+        self.entries += 1
+        self.head = chain
         self._offset += len(line)
 
     def _rotate(self) -> None:
@@ -247,18 +242,18 @@ class AuditLog:
 
     def _begin_file(self) -> None:
         """Write a file's first line: whose it is and what came before, so that it can be checked by itself."""
-        if self._entries == 0:
+        if self.entries == 0:
             self._append("opened", {"node": self._node})
         else:
             before = _path(self.folder, self._number - 1).name
-            self._append("continues", {"node": self._node, "after": before, "previous": self._head})
+            self._append("continues", {"node": self._node, "after": before, "previous": self.head})
 
     def _sync(self, closed: bool) -> None:
         with self._syncing:
             with self._writing:
                 if self._fd < 0:
                     return
-                anchor = Anchor(self._node, self._entries, self._head, self._number, self._offset, closed)
+                anchor = Anchor(self._node, self.entries, self.head, self._number, self._offset, closed)
                 fd = os.dup(self._fd)  # synced without the lock, so that writers need not wait for the disk
             try:
                 if anchor.sealed(self._key) != self._anchor:
@@ -320,7 +315,7 @@ class AuditLog:
             pass
         _check_closed(self._companions, anchor, reader.count)
         self._number, self._offset = reader.number, reader.offset
-        self._entries, self._head = reader.count, reader.head
+        self.entries, self.head = reader.count, reader.head
 
 
 # -- reading -----------------------------------------------------------------------------------------

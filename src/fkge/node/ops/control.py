@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from fkge.errors import FkgeError, NodeError
+from fkge.node.ops.sockets import Connections
 
 SOCKET = "control.sock"
 """Its name in a node's state folder."""
@@ -32,8 +33,6 @@ REQUEST_BYTES = 64 << 10
 ANSWER_BYTES = 8 << 20
 CONNECTIONS = 16
 """At a time; more are closed."""
-
-_TURNS = 8  # of a loop, within which asyncio has a task for every connection that it has accepted
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -123,57 +122,42 @@ class Status(TypedDict):
 # -- in the node -------------------------------------------------------------------------------------
 
 
-class Server:
+class Server(Connections):
     """A server that answers until it is closed, and then removes its socket; `serve` makes one."""
 
     def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+        super().__init__()
         self.path = path
         self._handlers = handlers
-        self._server: asyncio.Server | None = None
         self._inode = 0
-        self._busy: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         listener = _listener(self.path)
         self._inode = self.path.stat().st_ino
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=REQUEST_BYTES)
+        self.listening = await asyncio.start_unix_server(self.accept, sock=listener, limit=REQUEST_BYTES)
 
     async def close(self) -> None:
         """Accept no more requests; those under way are answered first."""
-        if self._server is None:
-            return
-        await stop_listening(self._server)
+        await self.stop_listening()
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:  # not one that another node has made since
                 self.path.unlink()
-        me = asyncio.current_task()
-        if others := [task for task in self._busy if task is not me]:
+        if others := self.busy - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=PATIENCE)
-        self._server = None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
-            if len(self._busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, if it comes from this process's user or from root."""
+        if len(self.busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
+            return
+        async with asyncio.timeout(PATIENCE):
+            try:
+                line = await reader.readuntil(b"\n")
+            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 return
-            line = b""
-            with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                async with asyncio.timeout(PATIENCE):
-                    line = await reader.readuntil(b"\n")
-            if line:
-                answer = json.dumps(await self._answer(line), ensure_ascii=False).encode() + b"\n"
-                async with asyncio.timeout(PATIENCE):
-                    writer.write(answer)
-                    await writer.drain()
-        except TimeoutError:
-            writer.transport.abort()  # also if it does not read the answer
-        except OSError:
-            pass
-        finally:
-            await hang_up(writer)
-            self._busy.discard(task)
+        answer = json.dumps(await self._answer(line), ensure_ascii=False).encode() + b"\n"
+        async with asyncio.timeout(PATIENCE):
+            writer.write(answer)
+            await writer.drain()
 
     async def _answer(self, line: bytes) -> Json:
         try:
@@ -195,22 +179,6 @@ class Server:
                 {"message": f"control command {command} failed", "exception": error}
             )
             return {"ok": False, "error": f"{command} failed ({type(error).__name__}); the log says more"}
-
-
-async def stop_listening(server: asyncio.Server) -> None:
-    """Accept no more connections. Accepted ones have tasks when this returns; `close` alone would lose some."""
-    for listener in server.sockets:
-        asyncio.get_running_loop().remove_reader(listener.fileno())
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
-    server.close()
-
-
-async def hang_up(writer: asyncio.StreamWriter) -> None:
-    """Close a connection, and wait until it is closed."""
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
 
 
 async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
@@ -247,11 +215,10 @@ def _listener(path: Path) -> socket.socket:
             listener.bind(address)
             listener.listen(CONNECTIONS)
         listener.setblocking(False)
-    except OSError as error:
+    except BaseException as error:
         listener.close()
-        raise NodeError(f"{path}: no control socket can be made here: {error.strerror or error}") from error
-    except BaseException:
-        listener.close()
+        if isinstance(error, OSError):
+            raise NodeError(f"{path}: no control socket can be made here: {error.strerror or error}") from error
         raise
     return listener
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from fkge.errors import NodeError
 
@@ -83,26 +83,118 @@ Record = Mapping[str, object]
 """A line of the log, parsed: `time`, `level`, `event`, and the fields of that event."""
 
 
-class AllowListFormatter(logging.Formatter):
-    """Format a record as JSON, with nothing in it that is not listed.
+def listed(words: Mapping[str, Collection[str]] | None) -> dict[str, frozenset[str]]:
+    """`WORDS`, and more words for some of its fields."""
+    return {name: known | frozenset((words or {}).get(name, ())) for name, known in WORDS.items()}
+
+
+class Log(logging.handlers.RotatingFileHandler):
+    """The log of one node, as a handler of `logging` that the node writes to directly.
+
+    It may be used from any thread. On a full disk lines are lost, and the next one that is written counts them.
 
     Args:
+        path: of the file; rotated ones are beside it as ``node.log.1`` and so on.
+        level: what is less than this is left out.
         words: more words for fields than `WORDS` has, by field.
+        file_bytes: size at which it is rotated.
+        echo: write lines to standard error, too, for people or for the journal.
+
+    Raises:
+        NodeError: the file cannot be written.
     """
 
-    def __init__(self, words: Mapping[str, Collection[str]] | None = None) -> None:
-        super().__init__()
-        self._words = {name: listed | set((words or {}).get(name, ())) for name, listed in WORDS.items()}
-        self._known: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        path: Path,
+        *,
+        level: str = "info",
+        words: Mapping[str, Collection[str]] | None = None,
+        file_bytes: int = FILE_BYTES,
+        echo: bool = False,
+    ) -> None:
+        self._echo, self._lost, self._words, self._known = echo, 0, listed(words), frozenset[str]()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            super().__init__(path, maxBytes=file_bytes, backupCount=KEPT, encoding="utf-8")
+            assert self.stream is not None  # opened at once, without `delay`
+            fd = self.stream.fileno()
+            if (size := os.fstat(fd).st_size) and os.pread(fd, 1, size - 1) != b"\n":
+                os.write(fd, b"\n")  # end a line that a crash cut short
+        except OSError as error:
+            raise NodeError(f"{path}: the log cannot be written: {error.strerror}. Choose another state") from error
+        self.setLevel(level.upper())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def know(self, *texts: str) -> None:
-        """Allow more texts in the fields of `KNOWN`."""
-        self._known |= frozenset(texts)
+        """Allow texts in the fields of `KNOWN`, such as the names and addresses of peers."""
+        with self.lock or contextlib.nullcontext():
+            self._known |= frozenset(texts)
 
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(self.cleaned(record))
+    def debug(self, event: str, **fields: object) -> None:
+        self.write("debug", event, fields)
 
-    def cleaned(self, record: logging.LogRecord) -> Record:
+    def info(self, event: str, **fields: object) -> None:
+        self.write("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.write("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self.write("error", event, fields)
+
+    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line, if `level` is high enough. An exception as `error` is known by its type, not its message."""
+        record = logging.LogRecord("fkge.node", logging.getLevelName(level.upper()), "", 0, event, None, None)
+        record.fields = fields
+        if record.levelno >= self.level:
+            self.handle(record)
+
+    def listen(self, *loggers: str) -> logging.Handler:
+        """Take warnings and errors of libraries, too.
+
+        Args:
+            loggers: names of their loggers.
+
+        Returns:
+            The handler, to be removed again with `logging.getLogger(name).removeHandler`.
+        """
+        for name in loggers:
+            logger = logging.getLogger(name)
+            logger.addHandler(self)
+            logger.propagate = False  # `logging`'s last resort would print the messages
+        return self
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.stream is None or (record.levelno < logging.WARNING and not hasattr(record, "fields")):
+            return
+        values = {**self._cleaned(record), **({"lost": self._lost} if self._lost else {})}
+        line = (json.dumps(values) + "\n").encode()
+        try:
+            size = os.fstat(self.stream.fileno()).st_size
+            if size and size + len(line) > self.maxBytes:
+                self.doRollover()
+                size = 0
+            if os.write(self.stream.fileno(), line) < len(line):
+                os.ftruncate(self.stream.fileno(), size)  # there was no room for all of it
+                self._lost += 1
+            else:
+                self._lost = 0
+        except OSError:
+            self._lost += 1
+        if self._echo:
+            with contextlib.suppress(OSError, ValueError):
+                print(render(values), file=sys.stderr, flush=True)
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a+", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o640))
+
+    def _cleaned(self, record: logging.LogRecord) -> Record:
         """What may be written of a record: of a library's, its name and its place in the code, not its message."""
         fields: Mapping[str, object] | None = getattr(record, "fields", None)
         if fields is None:
@@ -143,118 +235,6 @@ class AllowListFormatter(logging.Formatter):
         return f"({kind.__name__})"
 
 
-class Log(logging.handlers.RotatingFileHandler):
-    """The log of one node, as a handler of `logging` that the node writes to directly.
-
-    It may be used from any thread. On a full disk lines are lost, and the next one that is written counts them.
-
-    Args:
-        path: of the file; rotated ones are beside it as ``node.log.1`` and so on.
-        level: what is less than this is left out.
-        words: more words for fields, by field.
-        file_bytes: size at which it is rotated.
-        echo: write lines to standard error, too, for people or for the journal.
-
-    Raises:
-        NodeError: the file cannot be written.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        level: str = "info",
-        words: Mapping[str, Collection[str]] | None = None,
-        file_bytes: int = FILE_BYTES,
-        echo: bool = False,
-    ) -> None:
-        self._echo, self._lost, self._clean = echo, 0, AllowListFormatter(words)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            super().__init__(path, maxBytes=file_bytes, backupCount=KEPT, encoding="utf-8")
-            assert self.stream is not None  # opened at once, without `delay`
-            fd = self.stream.fileno()
-            if (size := os.fstat(fd).st_size) and os.pread(fd, 1, size - 1) != b"\n":
-                os.write(fd, b"\n")  # end a line that a crash cut short
-        except OSError as error:
-            raise NodeError(f"{path}: the log cannot be written: {error.strerror}. Choose another state") from error
-        self.setLevel(level.upper())
-        self.setFormatter(self._clean)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def know(self, *texts: str) -> None:
-        """Allow texts, such as the names and addresses of peers, from a node's configuration."""
-        with self.lock or contextlib.nullcontext():
-            self._clean.know(*texts)
-
-    def debug(self, event: str, **fields: object) -> None:
-        self.write("debug", event, fields)
-
-    def info(self, event: str, **fields: object) -> None:
-        self.write("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.write("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self.write("error", event, fields)
-
-    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        """Write one line, if `level` is high enough. An exception as `error` is known by its type, not its message."""
-        record = logging.LogRecord("fkge.node", logging.getLevelName(level.upper()), "", 0, event, None, None)
-        record.fields = fields
-        if record.levelno >= self.level:
-            self.handle(record)
-
-    def listen(self, *loggers: str) -> logging.Handler:
-        """Take warnings and errors of libraries, too.
-
-        Args:
-            loggers: names of their loggers.
-
-        Returns:
-            The handler, to be removed again with `logging.getLogger(name).removeHandler`.
-        """
-        for name in loggers:
-            logger = logging.getLogger(name)
-            logger.addHandler(self)
-            logger.propagate = False  # `logging`'s last resort would print the messages
-        return self
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.stream is None or (record.levelno < logging.WARNING and not hasattr(record, "fields")):
-            return
-        values = {**self._clean.cleaned(record), **({"lost": self._lost} if self._lost else {})}
-        line = (json.dumps(values) + "\n").encode()
-        try:
-            size = os.fstat(self.stream.fileno()).st_size
-            if size and size + len(line) > self.maxBytes:
-                self.doRollover()
-                size = 0
-            if os.write(self.stream.fileno(), line) < len(line):
-                os.ftruncate(self.stream.fileno(), size)  # there was no room for all of it
-                self._lost += 1
-            else:
-                self._lost = 0
-        except OSError:
-            self._lost += 1
-        if self._echo:
-            with contextlib.suppress(OSError, ValueError):
-                print(render(values), file=sys.stderr, flush=True)
-
-    def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a+", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o640))
-
-
-def _rotated(path: Path, number: int) -> Path:
-    return path if number == 0 else path.with_name(f"{path.name}.{number}")
-
-
 # -- reading -----------------------------------------------------------------------------------------
 
 
@@ -286,39 +266,30 @@ class Tail:
             if len(found) >= count:
                 break
             with contextlib.suppress(FileNotFoundError):
-                found = [*self._records(_rotated(self.path, number).read_bytes()), *found]
+                found = [*self._records(self._rotated(number).read_bytes()), *found]
         return found[max(0, len(found) - count) :]
 
     def more(self) -> Iterator[Record]:
         """The records written since the last call."""
-        try:
-            with self.path.open("rb") as f:
-                inode = os.fstat(f.fileno()).st_ino
+        with contextlib.ExitStack() as opened:
+            files: dict[int, BinaryIO] = {}  # by inode: the newest, and back to the one that was read last
+            for number in range(KEPT + 1 if self._inode >= 0 else 1):
+                with contextlib.suppress(FileNotFoundError):
+                    f = opened.enter_context(self._rotated(number).open("rb"))
+                    files.setdefault(os.fstat(f.fileno()).st_ino, f)
+                if self._inode in files:
+                    break
+            for inode, f in reversed(files.items()):
                 if inode != self._inode:
-                    yield from self._rest_of_rotated()
                     self._inode, self._offset = inode, 0
-                yield from self._from(f.fileno())
-        except FileNotFoundError:
-            return
+                f.seek(self._offset)
+                data = f.read()
+                data = data[: data.rfind(b"\n") + 1]
+                self._offset += len(data)
+                yield from self._records(data)
 
-    def _rest_of_rotated(self) -> Iterator[Record]:
-        for number in range(1, KEPT + 1):
-            with contextlib.suppress(FileNotFoundError), _rotated(self.path, number).open("rb") as f:
-                if os.fstat(f.fileno()).st_ino == self._inode:
-                    yield from self._from(f.fileno())
-                    yield from self._between(number)
-                    return
-
-    def _between(self, number: int) -> Iterator[Record]:
-        for later in range(number - 1, 0, -1):
-            with contextlib.suppress(FileNotFoundError):
-                yield from self._records(_rotated(self.path, later).read_bytes())
-
-    def _from(self, fd: int) -> list[Record]:
-        data = os.pread(fd, max(0, os.fstat(fd).st_size - self._offset), self._offset)
-        data = data[: data.rfind(b"\n") + 1]
-        self._offset += len(data)
-        return list(self._records(data))
+    def _rotated(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
 
     def _records(self, data: bytes) -> Iterator[Record]:
         for line in data.split(b"\n"):

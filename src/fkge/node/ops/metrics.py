@@ -10,17 +10,17 @@ HEAD on the node's loop, within such limits.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from fkge.errors import NodeError, need
-from fkge.node.ops.control import hang_up, stop_listening
-from fkge.node.ops.logs import WORDS
+from fkge.node.ops.logs import listed
+from fkge.node.ops.sockets import Connections
 
 CONNECTIONS = 32
 """At a time; more are answered with 503, and more than twice as many are closed."""
@@ -44,32 +44,34 @@ class Metrics:
     Args:
         peers: the names that may be labels.
         words: more words for labels than `fkge.node.ops.logs.WORDS` has, by label.
+
+    Attributes:
+        content_type: of what `render` returns.
     """
 
     def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
-        self._library = prometheus
-        self._registry = registry = prometheus.CollectorRegistry()
-        counter, gauge = prometheus.Counter, prometheus.Gauge
+        self._registry = prometheus.CollectorRegistry()
+        self._generate, self.content_type = prometheus.generate_latest, str(prometheus.CONTENT_TYPE_LATEST)
+        counter = partial(prometheus.Counter, registry=self._registry)
+        gauge = partial(prometheus.Gauge, registry=self._registry)
         self._peers_known = set(peers)
-        self._words = {
-            label: WORDS[label] | set((words or {}).get(label, ())) for label in ("kind", "reason", "outcome", "state")
-        }
+        self._words = listed(words)
         self._tally: Counter[tuple[str, str, str]] = Counter()
         self._sizes: Counter[tuple[str, str]] = Counter()
         self._states: set[str] = set()
         self._peer_states: set[str] = set()
-        self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"], registry=registry)
-        self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"], registry=registry)
-        self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"], registry=registry)
-        self._epochs = counter("fkge_epochs", "Epochs of training that are done.", registry=registry)
-        self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"], registry=registry)
-        self._peers = gauge("fkge_peers", "Peers by state.", ["state"], registry=registry)
-        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.", registry=registry)
-        self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.", registry=registry)
+        self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"])
+        self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"])
+        self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"])
+        self._epochs = counter("fkge_epochs", "Epochs of training that are done.")
+        self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"])
+        self._peers = gauge("fkge_peers", "Peers by state.", ["state"])
+        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.")
+        self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.")
         self._mrr.set(math.nan)
         self._epsilon.set(math.nan)
-        self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"], registry=registry)
+        self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"])
 
     @property
     def registry(self) -> Any:
@@ -104,10 +106,9 @@ class Metrics:
 
     def peers(self, states: Mapping[str, int]) -> None:
         """Set how many peers are in which state; states that are not named have none."""
-        counts = dict.fromkeys(self._peer_states, 0)
+        counts = Counter(dict.fromkeys(self._peer_states, 0))
         for state, count in states.items():
-            word = self._word("state", state)
-            counts[word] = counts.get(word, 0) + count
+            counts[self._word("state", state)] += count
         self._peer_states = set(counts)
         for word, count in counts.items():
             self._peers.labels(word).set(count)
@@ -127,14 +128,9 @@ class Metrics:
         for name in sorted(self._states):
             self._state.labels(name).set(name == word)
 
-    @property
-    def content_type(self) -> str:
-        """The content type of what `render` returns."""
-        return str(self._library.CONTENT_TYPE_LATEST)
-
     def render(self) -> bytes:
         """All metrics in Prometheus's text format."""
-        return bytes(self._library.generate_latest(self.registry))
+        return bytes(self._generate(self.registry))
 
     def _count(self) -> None:
         """Add what was tallied: Prometheus's counters, with their locks and labels, are too slow for every message."""
@@ -152,53 +148,38 @@ class Metrics:
         return word if word in self._words[label] else "other"
 
 
-class Server:
+class Server(Connections):
     """An HTTP server that answers until it is closed; `serve` makes one."""
 
     def __init__(self, metrics: Metrics, health: Callable[[], Health]) -> None:
-        self._metrics = metrics
-        self._health = health
-        self._server: asyncio.Server | None = None
-        self._busy: set[asyncio.Task[None]] = set()
+        super().__init__()
+        self._metrics, self._health = metrics, health
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.listening = await asyncio.start_server(self.accept, host, port, limit=REQUEST_BYTES)
+        self.port = self.listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Take no more requests, and drop those under way."""
-        if self._server is None:
-            return
-        await stop_listening(self._server)
-        for task in list(self._busy):
+        await self.stop_listening()
+        for task in list(self.busy):
             task.cancel()
-        await asyncio.gather(*self._busy, return_exceptions=True)
-        await self._server.wait_closed()
-        self._server = None
+        await asyncio.gather(*self.busy, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
-            if len(self._busy) > 2 * CONNECTIONS:
-                return
-            with contextlib.suppress(ConnectionError):
-                async with asyncio.timeout(SECONDS):
-                    if len(self._busy) > CONNECTIONS:
-                        answer = _answer(503, b"too many at a time\n")
-                    else:
-                        answer = await self._handle(reader)
-                    writer.write(answer)
-                    writer.write_eof()
-                    while await reader.read(REQUEST_BYTES):  # or closing would lose the answer
-                        pass
-        except (TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # also if it does not read the answer
-        finally:
-            await hang_up(writer)
-            self._busy.discard(task)
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one HTTP request."""
+        if len(self.busy) > 2 * CONNECTIONS:
+            return
+        async with asyncio.timeout(SECONDS):
+            if len(self.busy) > CONNECTIONS:
+                answer = _answer(503, b"too many at a time\n")
+            else:
+                answer = await self._handle(reader)
+            writer.write(answer)
+            writer.write_eof()
+            while await reader.read(REQUEST_BYTES):  # or closing would lose the answer
+                pass
 
     async def _handle(self, reader: asyncio.StreamReader) -> bytes:
         try:
