@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from fkge.errors import IdentityError
 from fkge.node import frames_pb2 as pb
 from fkge.node.events import Emit, Event, Failed
-from fkge.node.frames import Refused, bye, decode_frame, refusal
-from fkge.node.handshake import check_greeting, check_proof, not_trusted, signed
+from fkge.node.frames import Refused, bye
+from fkge.node.handshake import check_greeting, check_proof, not_trusted, read_greeting, signed
 from fkge.node.peer import Peer, SessionEnded, hello_frame
 from fkge.node.settings import NodeConfig, address
 from fkge.node.transport import Line, Transport
-from fkge.pki.certificates import fingerprint, name_of, public_key, read_certificate
+from fkge.pki.certificates import KIT, fingerprint, name_of, public_key, read_certificate
 from fkge.pki.site import Identity
+from fkge.pki.trust import stamp
 
 _GREETING = 15.0  # seconds that a greeting may take
 _RETRY = (0.2, 15.0)  # seconds before a peer is dialled again: at first, and at most
@@ -80,7 +81,7 @@ class ConnectionManager:
         self._config, self._terms, self._peers = config, terms, peers
         self._greet, self._emit = greet, emit
         self.identity = Identity.load(config.folder / config.node.identity)
-        self._stamp = self._kit_stamp()
+        self._seen = stamp(self.identity.folder / KIT)
         self._transport = Transport(lambda: self.identity, at_once=32 * len(peers) + 64)
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._grace: dict[str, asyncio.TimerHandle] = {}
@@ -258,17 +259,9 @@ class ConnectionManager:
     async def _greeted(self, line: Line) -> pb.Hello:
         try:
             async with asyncio.timeout(_GREETING):
-                data = await line.read()
+                return await read_greeting(line)
         except TimeoutError:
             raise Refused("stalled", f"no greeting within {_GREETING:g} seconds") from None
-        if data is None:
-            raise Refused("unspecified", "closed the stream before a greeting", ours=False)
-        frame = decode_frame(data)
-        if frame.WhichOneof("is") == "bye":
-            raise refusal(frame.bye)
-        if frame.WhichOneof("is") != "hello":
-            raise Refused("out_of_order", "another frame came where a greeting was due")
-        return frame.hello
 
     def _check(self, peer: Peer, hello: pb.Hello) -> None:
         config = self._config
@@ -306,8 +299,8 @@ class ConnectionManager:
             IdentityError: the file that has changed cannot be used.
         """
         changed = self.identity.trust.reload()
-        if (stamp := self._kit_stamp()) != self._stamp:
-            self._stamp = stamp
+        if (seen := stamp(self.identity.folder / KIT)) != self._seen:
+            self._seen = seen
             self.identity = Identity.load(self.identity.folder)
             changed = True
         return changed
@@ -323,10 +316,6 @@ class ConnectionManager:
                     self.identity.trust.check(peer.certificate, now, peer.name)
                 except IdentityError as error:
                     peer.hang_up(not_trusted(error))
-
-    def _kit_stamp(self) -> tuple[int, int]:
-        stat = (self.identity.folder / "consortium.json").stat()
-        return stat.st_mtime_ns, stat.st_size
 
 
 def _now() -> datetime:

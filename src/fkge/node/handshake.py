@@ -21,9 +21,10 @@ from fkge.errors import IdentityError
 from fkge.federation import FederationSettings
 from fkge.federation.owner.store import widths
 from fkge.node import frames_pb2 as pb
-from fkge.node.frames import VERSIONS, Refused, plain
+from fkge.node.frames import VERSIONS, Refused, decode_frame, plain, refusal
 from fkge.node.peer import Peer
 from fkge.node.settings import MODES, PeerSettings
+from fkge.node.transport import Line
 from fkge.pki.site import Identity
 
 CAPABILITIES = ("psi1", "tokens", "frame", "procrustes", "ppat", "ppat+refine")
@@ -66,7 +67,7 @@ def new_incarnation() -> bytes:
 
 
 def greeting(
-    incarnation: bytes, consortium: str, owner: str, terms: Mapping[str, str], peer: Peer, **standing: Any
+    incarnation: bytes, consortium: str, owner: str, terms: Mapping[str, str], peer: Peer | None, **standing: Any
 ) -> pb.Hello:
     """Make a node's greeting to a peer.
 
@@ -75,16 +76,32 @@ def greeting(
         consortium: its consortium.
         owner: its name.
         terms: how it federates.
-        peer: whom it greets; a session with it is offered for resumption.
-        standing: the alignment in hand (`pact`), and whether the node has begun (`begun`).
+        peer: whom it greets; a session with it is offered for resumption. None for a probe.
+        standing: the alignment in hand (`pact`), and whether the node has begun (`begun`); or `probe`.
     """
-    session = peer.session
+    session = None if peer is None else peer.session
     return pb.Hello(
         versions=VERSIONS, program=program(), consortium=consortium, owner=owner, capabilities=CAPABILITIES,
-        life=incarnation, your_life=b"" if session is None else peer.incarnation,
+        life=incarnation, your_life=b"" if peer is None or session is None else peer.incarnation,
         heard=0 if session is None else session.received, nonce=secrets.token_bytes(_ID), clock=int(time.time() * 1000),
         terms=terms, **standing,
     )  # fmt: skip
+
+
+async def read_greeting(line: Line) -> pb.Hello:
+    """Read the other side's greeting, the first frame of a stream.
+
+    Raises:
+        Refused: it ends the stream instead, says why it does, or sends something else.
+    """
+    if (data := await line.read()) is None:
+        raise Refused("unspecified", "closed the stream before a greeting", ours=False)
+    frame = decode_frame(data)
+    if frame.WhichOneof("is") == "bye":
+        raise refusal(frame.bye)
+    if frame.WhichOneof("is") != "hello":
+        raise Refused("out_of_order", "another frame came where a greeting was due")
+    return frame.hello
 
 
 def proof_of(nonce: bytes, dialler: str, listener: str, incarnation: bytes) -> bytes:

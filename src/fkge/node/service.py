@@ -17,7 +17,6 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -69,14 +68,6 @@ from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
 from fkge.privacy import Ledger
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """What exists once the owner's store is open."""
-
-    alignments: Alignments
-    bootstrap: Bootstrap | None
-
-
 class _JoinDue(Event):
     """The owner has finished its work: peers that waited for that may join."""
 
@@ -114,7 +105,8 @@ class Node:
         self._watch = FileWatch(config, self._connections, emit)
         self._egress_log = EgressLog(records.audit, records.metrics, lambda: self.membership.charged)
         self._status = StatusView(config, persistent, records, self._peers, self.membership, self.life_cycle)
-        self._opened: _Opened | None = None
+        self._alignments: Alignments | None = None  # with each peer, once the owner's store is open
+        self._bootstrap: Bootstrap | None = None  # if this node takes part in it, and from then on
         self._tasks: set[asyncio.Task[None]] = set()
         self._end = asyncio.Event()
         self._error: BaseException | None = None
@@ -127,7 +119,7 @@ class Node:
     @property
     def store(self) -> OwnerStore | None:
         """The owner's store, once it is open."""
-        return None if self._opened is None else self._opened.alignments.store
+        return None if self._alignments is None else self._alignments.store
 
     # -- life cycle ----------------------------------------------------------------------------------
 
@@ -170,10 +162,9 @@ class Node:
             store = await loop.run_in_executor(None, open_store, self.config, persistent.secret)
         else:
             store, agreed, persistent.begun = prepared.store, prepared.alignments, False
-        alignments = Alignments(self.config, persistent, store, self._queue.put, agreed)
-        bootstrap = self._make_bootstrap(alignments) if self._bootstraps else None
-        self._opened = _Opened(alignments, bootstrap)
-        self._status.alignments = alignments
+        self._alignments = Alignments(self.config, persistent, store, self._queue.put, agreed)
+        self._status.alignments = self._alignments
+        bootstrap = self._bootstrap = self._make_bootstrap(self._alignments) if self._bootstraps else None
         await self._connections.open()
         try:
             self._connections.identity.check(datetime.now(UTC))
@@ -201,12 +192,12 @@ class Node:
 
     async def _begin(self) -> None:
         """Load the owner, and let it work with the peers that are here."""
-        assert self._opened is not None
+        assert self._alignments is not None
         node, federation, persistent = self.config.node, self.config.federation, self._persistent
         persistent.begun = True
         persistent.save()
         prepared = self._inputs.prepared
-        job = prepared.job if prepared else federated_job(self.config, self._opened.alignments.store)
+        job = prepared.job if prepared else federated_job(self.config, self._alignments.store)
         make = partial(
             open_owner, job, lambda peer, body: self._queue.put(MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
@@ -224,11 +215,11 @@ class Node:
         driver.advance()
 
     async def _close(self) -> None:
-        if self._opened is not None and self._opened.bootstrap is not None:
-            self._opened.bootstrap.close()
+        if self._bootstrap is not None:
+            self._bootstrap.close()
         for task in self._tasks:
             task.cancel()
-        closing = [self._connections.close(), *([self._opened.alignments.close()] if self._opened else [])]
+        closing = [self._connections.close(), *([self._alignments.close()] if self._alignments else [])]
         await asyncio.gather(*closing, *self._tasks, return_exceptions=True)
         try:
             self._remember_ledger()
@@ -275,7 +266,7 @@ class Node:
             self.stop()
 
     def _dispatch(self, event: Event) -> None:
-        membership, opened = self.membership, self._opened
+        membership, alignments, bootstrap = self.membership, self._alignments, self._bootstrap
         match event:
             # Messages, first because they are most of all events
             case MessageReceived(peer, channel, body):
@@ -290,8 +281,8 @@ class Node:
                     self._peers[name].hang_up(Refused("too_many", "a flood of messages that want an answer"))
             # Peers
             case PeerConnected(peer, hello, resumed):
-                if not resumed and opened is not None:
-                    opened.alignments.start(peer, hello)
+                if not resumed and alignments is not None:
+                    alignments.start(peer, hello)
             case PeerDisconnected(peer, why):
                 if why is not None and why.reason != "replaced":
                     self._forget(peer)
@@ -301,8 +292,8 @@ class Node:
                 self._send_alignment(peer, message, kind)
             case PeerAligned(peer, known, begun):
                 membership.add(peer, known)
-                if opened is not None and opened.bootstrap is not None:
-                    opened.bootstrap.add(peer.name, begun)
+                if bootstrap is not None:
+                    bootstrap.add(peer.name, begun)
             # The bootstrap
             case TokensReady(name, tokens):
                 self._send_alignment(self._peers[name], pb.Meeting(tokens=tokens), "Tokens")
@@ -310,11 +301,11 @@ class Node:
                 self._peers[name].hang_up(why)
             case AgreementStarted():
                 self._move(Trigger.AGREE)
-            case BootstrapTimeout() if opened is not None and opened.bootstrap is not None:
-                opened.bootstrap.timeout(event)
-            case TokensAgreed(tokens) if opened is not None:
+            case BootstrapTimeout() if bootstrap is not None:
+                bootstrap.timeout(event)
+            case TokensAgreed(tokens) if alignments is not None:
                 if self._inputs.prepared is None:
-                    opened.alignments.adopt(tokens)
+                    alignments.adopt(tokens)
                 self._task(self._begin(), "begin")
             # The owner's work
             case OwnerStateChanged(state):
@@ -353,8 +344,8 @@ class Node:
     def _receive_alignment(self, peer: Peer, body: bytes) -> None:
         message = decode_meeting(body)
         if message.WhichOneof("is") == "tokens":
-            if self._opened is not None and self._opened.bootstrap is not None:
-                self._opened.bootstrap.receive(peer.name, message.tokens)
+            if self._bootstrap is not None:
+                self._bootstrap.receive(peer.name, message.tokens)
             return
         try:
             peer.meeting.put_nowait(body)
@@ -369,11 +360,11 @@ class Node:
 
     def _forget(self, peer: Peer) -> None:
         """Drop everything that is under way with an incarnation of a peer."""
-        if self._peers.get(peer.name) is not peer or self._opened is None:
+        if self._peers.get(peer.name) is not peer or self._alignments is None:
             return  # `peers.toml` has changed, and another stands in its place
-        self._opened.alignments.cancel(peer.name)
-        if self._opened.bootstrap is not None:
-            self._opened.bootstrap.remove(peer.name)
+        self._alignments.cancel(peer.name)
+        if self._bootstrap is not None:
+            self._bootstrap.remove(peer.name)
         self.membership.remove(peer.name)
 
     def _change_peers(self, now: Mapping[str, PeerSettings]) -> None:
@@ -398,17 +389,17 @@ class Node:
             self._records.audit.note("peers", peer=name, changed=True, named=name in now)
         self.config.peers = dict(now)
         self.membership.limit()
-        if self._opened is not None and self._opened.bootstrap is not None:
-            self._opened.bootstrap.change(self._members())  # perhaps it waited for one that is no member any more
+        if self._bootstrap is not None:
+            self._bootstrap.change(self._members())  # perhaps it waited for one that is no member any more
 
     # -- asked by parts ------------------------------------------------------------------------------
 
     def _greeting(self, peer: Peer) -> pb.Hello:
         """This node's greeting to a peer."""
-        assert self._opened is not None
+        assert self._alignments is not None
         return greeting(
             self._incarnation, self._connections.identity.consortium, self.name, self._terms, peer,
-            pact=bytes.fromhex(self._opened.alignments.id_with(peer)),
+            pact=bytes.fromhex(self._alignments.id_with(peer)),
             begun=self._persistent.begun and self._bootstraps,
         )  # fmt: skip
 

@@ -63,17 +63,13 @@ class Session:
         self._kept: deque[_Kept] = deque()
         self._written = 0
         self._confirmed = 0
-        self._bytes = 0
+        self.waiting = 0
+        """Bytes that are kept until the other side has confirmed them."""
         self._coming: list[bytes] = []
         self._coming_size = 0
         self._coming_channel = 0
 
     # -- out -----------------------------------------------------------------------------------------
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that are kept until the other side has confirmed them."""
-        return self._bytes
 
     def send(self, channel: int, body: bytes) -> None:
         """Add a message to be written.
@@ -81,14 +77,14 @@ class Session:
         Raises:
             Refused: the other side has confirmed nothing for far too long (stalled).
         """
-        if self._bytes and self._bytes + len(body) > self.backlog:
-            raise Refused("stalled", f"{self._bytes:,} bytes wait to be confirmed, and it confirms nothing")
+        if self.waiting and self.waiting + len(body) > self.backlog:
+            raise Refused("stalled", f"{self.waiting:,} bytes wait to be confirmed, and it confirms nothing")
         view = memoryview(body)
         for start in range(0, max(len(body), 1), self._part):
             piece = view[start : start + self._part]
             self._kept.append(_Kept(channel, piece, start + self._part < len(body)))
             self.sent += 1
-            self._bytes += len(piece) + _KEPT
+            self.waiting += len(piece) + _KEPT
 
     def following(self) -> bytes | None:
         """The next frame to write, or None if there is none."""
@@ -128,7 +124,7 @@ class Session:
         if step > self._written:
             raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
         for _ in range(step - acknowledged):
-            self._bytes -= len(self._kept.popleft().body) + _KEPT
+            self.waiting -= len(self._kept.popleft().body) + _KEPT
 
     # -- in ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from fkge.errors import GraphError, IdentityError, SettingsError
 from fkge.node.connections import ConnectionManager
 from fkge.node.events import Emit, Event, Notice
 from fkge.node.settings import NodeConfig, PeerSettings, read_peers
+from fkge.pki.trust import stamp
 
 _SECONDS = 1.0  # between looks
 
@@ -42,7 +43,7 @@ class FileWatch:
     def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
         self._config, self._connections, self._emit = config, connections, emit
         self._peers_file = config.folder / config.node.peers
-        self._seen = self._stamp()
+        self._seen = stamp(self._peers_file)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -62,9 +63,9 @@ class FileWatch:
             self._emit(Notice({"reason": error.reason}, log="certificate", level="warning"))
 
     def _reread_peers(self) -> None:
-        if (stamp := self._stamp()) == self._seen:
+        if (seen := stamp(self._peers_file)) == self._seen:
             return
-        self._seen = stamp
+        self._seen = seen
         try:
             peers = read_peers(self._peers_file, self._config.node.name)
         except (SettingsError, GraphError) as error:
@@ -72,10 +73,3 @@ class FileWatch:
             self._emit(Notice({"changed": False, "sentence": str(error)}, audit="peers"))
         else:
             self._emit(PeersChanged(peers))
-
-    def _stamp(self) -> tuple[int, int]:
-        try:
-            stat = self._peers_file.stat()
-        except FileNotFoundError:
-            return 0, 0
-        return stat.st_mtime_ns, stat.st_size

@@ -193,7 +193,7 @@ class Trust:
             return False
         if self._file is not None:
             write_atomically(self._file, self.revoked.pem)
-            self._seen = _stamp(self._file)
+            self._seen = stamp(self._file)
         return True
 
     def reload(self) -> bool:
@@ -203,9 +203,9 @@ class Trust:
             IdentityError: as `update`; once for each change of the file. The list in force stays, as it does if the
                 file is removed.
         """
-        if self._file is None or (stamp := _stamp(self._file)) is None or stamp == self._seen:
+        if self._file is None or (seen := stamp(self._file)) is None or seen == self._seen:
             return False
-        self._seen, source = stamp, str(self._file)
+        self._seen, source = seen, str(self._file)
         try:
             data = self._file.read_bytes()
         except FileNotFoundError:
@@ -263,7 +263,8 @@ def _is_leaf(certificate: x509.Certificate) -> bool:
     return not constraints.ca and usage.digital_signature and not usage.key_cert_sign and all(u in uses for u in USES)
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def stamp(file: Path) -> tuple[int, int] | None:
+    """Return what tells whether a file has changed; None if it is not there."""
     try:
         found = file.stat()
     except FileNotFoundError:

@@ -279,11 +279,11 @@ class Tail:
                     files.setdefault(os.fstat(f.fileno()).st_ino, f)
                 if self._inode in files:
                     break
-            for inode, f in reversed(files.items()):
+            for inode, file in reversed(files.items()):
                 if inode != self._inode:
                     self._inode, self._offset = inode, 0
-                f.seek(self._offset)
-                data = f.read()
+                file.seek(self._offset)
+                data = file.read()
                 data = data[: data.rfind(b"\n") + 1]
                 self._offset += len(data)
                 yield from self._records(data)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shutil
 import socket
 import tempfile
@@ -23,9 +22,8 @@ from fkge.errors import FkgeError, NodeError, did_you_mean
 from fkge.federation.egress import budgets
 from fkge.federation.owner.store import OwnerStore, widths
 from fkge.federation.source import Member
-from fkge.node import frames_pb2 as pb
-from fkge.node.frames import VERSIONS, Refused, decode_frame, refusal
-from fkge.node.handshake import CAPABILITIES, check_greeting, check_proof, new_incarnation, program, terms_of
+from fkge.node.frames import Refused
+from fkge.node.handshake import check_greeting, check_proof, greeting, new_incarnation, read_greeting, terms_of
 from fkge.node.ops import control
 from fkge.node.ops.audit_log import verify
 from fkge.node.peer import hello_frame
@@ -238,20 +236,10 @@ def _port(site: _Site, key: Literal["listen", "metrics"]) -> Results:
 
 
 _CHECKS: dict[str, Callable[[_Site], Results]] = {
-    "links": _links,
-    "certificate": _certificate,
-    "peers": _members,
-    "clock": _clock,
-    "graph": _graph,
-    "state": _state,
-    "audit log": _audit_log,
-    "disk": _disk,
-    "device": _device,
-    "privacy": _privacy,
-    "rehearsal": _rehearsal,
-    "port": lambda site: _port(site, "listen"),
-    "metrics": lambda site: _port(site, "metrics"),
-}
+    "links": _links, "certificate": _certificate, "peers": _members, "clock": _clock, "graph": _graph, "state": _state,
+    "audit log": _audit_log, "disk": _disk, "device": _device, "privacy": _privacy, "rehearsal": _rehearsal,
+    "port": lambda site: _port(site, "listen"), "metrics": lambda site: _port(site, "metrics"),
+}  # fmt: skip
 """In this order: the identity and the graph that one loads, later ones use."""
 
 
@@ -275,30 +263,21 @@ async def _peer(config: NodeConfig, identity: Identity, transport: Transport, na
         return Finding(what, "mind", f"{settings.address} cannot be reached ({why}): fine if it starts later")
     line = await transport.call(settings.address, name)
     terms = terms_of(config.federation, config.node.seed, config.node.rehearsal)
-    ours = pb.Hello(
-        versions=VERSIONS, program=program(), consortium=identity.consortium, owner=config.node.name,
-        capabilities=CAPABILITIES, life=new_incarnation(), nonce=secrets.token_bytes(16), clock=int(time.time() * 1000),
-        terms=terms, probe=True,
-    )  # fmt: skip
+    ours = greeting(new_incarnation(), identity.consortium, config.node.name, terms, None, probe=True)
     try:
         async with asyncio.timeout(_TIMEOUT):
             await line.write(hello_frame(ours))
-            data = await line.read()
-        if data is None:
-            raise Refused("unspecified", "it closed the connection without an answer", ours=False)
-        frame = decode_frame(data)
-        if frame.WhichOneof("is") == "bye":
-            raise refusal(frame.bye)
+            hello = await read_greeting(line)
         now = datetime.now(UTC)
         check_greeting(
-            frame.hello, name, identity.consortium, terms, settings, config.federation, now, config.node.clock
+            hello, name, identity.consortium, terms, settings, config.federation, now, config.node.clock
         )  # fmt: skip
-        check_proof(frame.hello, identity, ours.nonce, name, now)
+        check_proof(hello, identity, ours.nonce, name, now)
     except TimeoutError:
         return Finding(what, "bad", f"{settings.address} answers, but not as a node does; is the address right?")
     except Refused as error:
         return Finding(what, "bad", f"{'refused here' if error.ours else 'it refuses'} ({error.reason}): {error}")
     finally:
         await line.close()
-    apart = abs(frame.hello.clock / 1000 - time.time())
-    return Finding(what, "good", f"{frame.hello.program} at {settings.address}; clocks {apart:.1f} s apart")
+    apart = abs(hello.clock / 1000 - time.time())
+    return Finding(what, "good", f"{hello.program} at {settings.address}; clocks {apart:.1f} s apart")
