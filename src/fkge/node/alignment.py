@@ -23,7 +23,7 @@ from fkge.federation import FederationSettings, OwnerStore, PeerProfile
 from fkge.federation.codec import LIMIT
 from fkge.federation.owner.store import widths
 from fkge.node import frames_pb2 as pb
-from fkge.node.events import Emit, Event, Failed, Notice
+from fkge.node.events import AlignmentMessage, Emit, Event, Notice, supervised
 from fkge.node.frames import MEETING, Refused, decode_meeting
 from fkge.node.peer import Peer
 from fkge.node.persistence import PersistentState
@@ -36,14 +36,6 @@ _PATIENCE = 900.0  # seconds: a large set takes its time
 
 Send = Callable[[pb.Meeting, str], None]
 """Sends an alignment message; the text is its kind, for the audit log."""
-
-
-class AlignmentMessage(Event):
-    """An alignment message, or tokens, for a peer; recorded before it is sent."""
-
-    peer: Peer
-    message: pb.Meeting
-    kind: str
 
 
 class PeerAligned(Event):
@@ -111,7 +103,7 @@ class Alignments:
 
     def start(self, peer: Peer, hello: pb.Hello) -> None:
         """Align with a peer that has a new session, unless both know the same alignment; `PeerAligned` follows."""
-        self._tasks[peer.name] = asyncio.create_task(self._run(peer, hello), name=f"align {peer.name}")
+        self._tasks[peer.name] = supervised(self._run(peer, hello), f"align {peer.name}", self._emit)
 
     def cancel(self, peer: str) -> None:
         """Break off what is under way with a peer."""
@@ -136,14 +128,8 @@ class Alignments:
             if peer.session is not None:
                 peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
                 self._emit(PeerAligned(peer, known, hello.begun))
-        except asyncio.CancelledError:
-            raise
-        except Refused as error:
-            peer.hang_up(error)
         except PeerError as error:
-            peer.hang_up(Refused("malformed", str(error)))
-        except Exception as error:
-            self._emit(Failed(error))
+            peer.hang_up(Refused.by(error))
 
     async def _align(self, peer: Peer, hello: pb.Hello) -> None:
         """Intersect with a peer and save the result; each attempt counts towards the peer's limit before it starts."""
@@ -158,7 +144,7 @@ class Alignments:
         self._emit(Notice({"peer": peer.name}, audit="alignment"))
 
         def send(message: pb.Meeting, kind: str) -> None:
-            self._emit(AlignmentMessage(peer, message, kind))
+            self._emit(AlignmentMessage(peer.name, message, kind))
 
         try:
             name, common = await align(peer, self._config, self.store, send)

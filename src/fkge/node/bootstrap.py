@@ -21,7 +21,7 @@ from typing import Protocol
 
 from fkge.align import Common, Tokens
 from fkge.node import frames_pb2 as pb
-from fkge.node.events import Emit, Event, Notice
+from fkge.node.events import AlignmentMessage, Emit, Event, Misbehaved, Notice
 from fkge.node.frames import Refused
 from fkge.node.token_agreement import TokenAgreement, encode_tokens
 
@@ -29,20 +29,6 @@ _OTHERS = 5.0  # seconds for other members to come, once one has come that has b
 
 Rows = Callable[[Collection[str]], tuple[Tokens, Mapping[str, Common]]]
 """The owner's tokens, as drawn or as agreed on, and the rows that it shares with those of some peers that share any."""
-
-
-class TokensReady(Event):
-    """Tokens for a peer."""
-
-    peer: str
-    tokens: pb.Tokens
-
-
-class TokensRefused(Event):
-    """Tokens that a peer had sent early do not fit."""
-
-    peer: str
-    why: Refused
 
 
 class AgreementStarted(Event):
@@ -76,7 +62,7 @@ class Bootstrap:
         present: all peers that are connected and aligned; a view that changes.
         patience: seconds without another member coming, after which it begins with those that are here.
         rows: looks up tokens and shared rows.
-        emit: called with the events above, in the order in which they have to take effect.
+        emit: called with the events above and with messages, in the order in which they have to take effect.
         after: puts an event in so many seconds, and returns its timer.
         begun: whether the node has agreed with the others in an earlier process.
     """
@@ -241,7 +227,7 @@ class Bootstrap:
             try:
                 self.receive(peer, tokens)
             except Refused as error:
-                self._emit(TokensRefused(peer, error))
+                self._emit(Misbehaved(peer, error.reason, str(error)))
 
     def _leave_out(self, peers: Set[str]) -> None:
         assert self._agreement is not None
@@ -255,7 +241,10 @@ class Bootstrap:
         for messages in rounds:
             for peer, tokens in messages.items():
                 if peer in self._present:
-                    self._emit(TokensReady(peer, tokens))
+                    self._emit_tokens(peer, tokens)
+
+    def _emit_tokens(self, peer: str, tokens: pb.Tokens) -> None:
+        self._emit(AlignmentMessage(peer, pb.Meeting(tokens=tokens), "Tokens"))
 
     def _inform(self, peer: str) -> None:
         """Send a member what was agreed on; one that shares nothing with this one learns that the others have begun."""
@@ -264,7 +253,7 @@ class Bootstrap:
         if self._agreement is not None:  # the event that saves them may be on its way
             tokens = self._agreement.tokens
         known = encode_tokens(tokens, commons[peer], settled=True) if peer in commons else pb.Tokens(settled=True)
-        self._emit(TokensReady(peer, known))
+        self._emit_tokens(peer, known)
 
     def _check_done(self) -> None:
         assert self._agreement is not None

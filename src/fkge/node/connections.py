@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from fkge.errors import IdentityError
 from fkge.node import frames_pb2 as pb
-from fkge.node.events import Emit, Event, Failed
+from fkge.node.events import Emit, Event, Failed, supervised
 from fkge.node.frames import Refused, bye
-from fkge.node.handshake import check_greeting, check_proof, not_trusted, read_greeting, signed
+from fkge.node.handshake import check_greeting, check_proof, read_greeting, signed, trusted
 from fkge.node.peer import Peer, SessionEnded, hello_frame
 from fkge.node.settings import NodeConfig, address
 from fkge.node.transport import Line, Transport
@@ -164,12 +164,9 @@ class ConnectionManager:
         name = ""
         try:
             certificate = line.certificate or b""
-            try:
-                name = self.identity.trust.check(certificate, _now())
-            except IdentityError as error:
-                with contextlib.suppress(IdentityError):
-                    name = name_of(read_certificate(certificate))
-                raise not_trusted(error) from None
+            with contextlib.suppress(IdentityError):
+                name = name_of(read_certificate(certificate))
+            name = trusted(self.identity, certificate, _now())
             peer = self._peers.get(name)
             if peer is None:
                 raise Refused("stranger", f"{name} is not in this node's peers.toml; its owner would have to add it")
@@ -210,12 +207,7 @@ class ConnectionManager:
         """Keep dialling a peer, if this side dials: of two that listen, the one whose name sorts first does."""
         node = self._config.node
         if peer.settings.address and (not node.listen or node.name < peer.name):
-            self._dialling[peer.name] = task = asyncio.create_task(self._dial(peer), name=f"dial {peer.name}")
-            task.add_done_callback(self._dialled)
-
-    def _dialled(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._emit(Failed(error))
+            self._dialling[peer.name] = supervised(self._dial(peer), f"dial {peer.name}", self._emit)
 
     async def _dial(self, peer: Peer) -> None:
         wait, most = _RETRY
@@ -274,10 +266,7 @@ class ConnectionManager:
         """Check what may have changed while the greeting was awaited."""
         if self._peers.get(peer.name) is not peer:
             raise Refused("stranger", "its settings in peers.toml have changed; connect again")
-        try:
-            self.identity.trust.check(certificate, _now(), peer.name)
-        except IdentityError as error:
-            raise not_trusted(error) from None
+        trusted(self.identity, certificate, _now(), peer.name)
 
     @staticmethod
     def _check_pin(peer: Peer, certificate: bytes) -> None:
@@ -313,9 +302,9 @@ class ConnectionManager:
                 peer.hang_up(Refused("hours", f"not now: the hours are {peer.settings.hours} UTC"))
             elif peer.here:
                 try:
-                    self.identity.trust.check(peer.certificate, now, peer.name)
-                except IdentityError as error:
-                    peer.hang_up(not_trusted(error))
+                    trusted(self.identity, peer.certificate, now, peer.name)
+                except Refused as error:
+                    peer.hang_up(error)
 
 
 def _now() -> datetime:

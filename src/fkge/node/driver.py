@@ -21,6 +21,7 @@ from fkge.federation.events import Joined, Lost
 from fkge.federation.owner.job import Job
 from fkge.federation.participant import Emit, Post
 from fkge.federation.protocol import State
+from fkge.node.events import Event, Failed, supervised
 
 
 class DeliveryOrder(Interface):
@@ -71,7 +72,7 @@ class NodeDriver:
     Args:
         driver, thread: see `open_in_thread`.
         emit: receives the events of its work.
-        on_failure: receives an unexpected error, by which the node ends.
+        put: called with `Failed` after an unexpected error, by which the node ends.
         train_alone: whether the owner trains alone when its peers have no news (a setting).
         order: the order in which messages are delivered; as they arrive, if None.
 
@@ -84,13 +85,13 @@ class NodeDriver:
         driver: Driver,
         thread: ThreadPoolExecutor,
         emit: Emit,
-        on_failure: Callable[[BaseException], None],
+        put: Callable[[Event], None],
         train_alone: bool,
         order: DeliveryOrder | None = None,
     ) -> None:
         self.held = self._leaving = self._training = self._concluding = False
         self._driver, self._thread = driver, thread
-        self._emit, self._on_failure, self._order = emit, on_failure, order
+        self._emit, self._put, self._order = emit, put, order
         self._alone = driver.participant.protocol.config
         self._federated = replace(self._alone, patient=True, train_alone=train_alone)
         self._loop = asyncio.get_running_loop()
@@ -232,7 +233,7 @@ class NodeDriver:
                 self._driver.wake()
                 self.advance()
             except Exception as error:
-                self._on_failure(error)
+                self._put(Failed(error))
 
     async def _train(self) -> None:
         driver = self._driver
@@ -263,12 +264,5 @@ class NodeDriver:
         return await self._loop.run_in_executor(self._thread, do)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="work")
-        self._tasks.add(task)
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._on_failure(error)
-
-        task.add_done_callback(done)
+        self._tasks.add(task := supervised(work, "work", self._put))
+        task.add_done_callback(self._tasks.discard)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import dataclass_transform
+from typing import Any, dataclass_transform
+
+from fkge.node import frames_pb2 as pb
 
 
 @dataclass_transform(frozen_default=True)
@@ -30,6 +32,22 @@ class Failed(Event):
     """Something unforeseen went wrong: the node stops, and resumes from what it has saved when it is started again."""
 
     error: BaseException
+
+
+class AlignmentMessage(Event):
+    """An alignment message, or tokens, for a peer; recorded before it is sent. `kind`: for the audit log."""
+
+    peer: str
+    message: pb.Meeting
+    kind: str
+
+
+class Misbehaved(Event):
+    """What a peer has sent is not allowed, or does not fit: the stream to it ends."""
+
+    peer: str
+    reason: str
+    why: str
 
 
 class Notice(Event):
@@ -98,3 +116,15 @@ class EventQueue:
     def after(self, seconds: float, event: Event) -> asyncio.TimerHandle:
         """Put `event` in so many seconds, unless the timer is cancelled before."""
         return self._loop.call_later(seconds, self.put, event)
+
+
+def supervised(work: Coroutine[Any, Any, None], name: str, emit: Emit) -> asyncio.Task[None]:
+    """Start a task; what goes wrong in it is emitted as `Failed`."""
+
+    def done(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            emit(Failed(error))
+
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(done)
+    return task

@@ -37,6 +37,11 @@ class Refused(PeerError):
         self.reason, self.ours = reason, ours
         super().__init__(sentence)
 
+    @classmethod
+    def by(cls, error: PeerError) -> Refused:
+        """Return the refusal that an error is, or leads to."""
+        return error if isinstance(error, Refused) else cls("malformed", str(error))
+
 
 def decode_frame(data: bytes) -> pb.Frame:
     """Decode a frame.

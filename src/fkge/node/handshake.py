@@ -124,14 +124,22 @@ def check_proof(hello: pb.Hello, identity: Identity, nonce: bytes, name: str, no
     """
     if not hello.certificate or not hello.proof:
         raise Refused("unproven", f"{name} did not prove who it is")
+    trusted(identity, hello.certificate, now, name)
     try:
-        identity.trust.check(hello.certificate, now, name)
         identity.trust.verify(hello.certificate, proof_of(nonce, identity.name, name, hello.life), hello.proof)
     except IdentityError as error:
-        raise not_trusted(error) from None
+        raise _not_trusted(error) from None
 
 
-def not_trusted(error: IdentityError) -> Refused:
+def trusted(identity: Identity, certificate: bytes, now: datetime, name: str | None = None) -> str:
+    """Return the owner that a certificate is for, as `Trust.check` does; raise `Refused` if it is not valid."""
+    try:
+        return identity.trust.check(certificate, now, name)
+    except IdentityError as error:
+        raise _not_trusted(error) from None
+
+
+def _not_trusted(error: IdentityError) -> Refused:
     """Translate why a certificate is not valid into a refusal."""
     reasons = {"expired": "expired", "early": "expired", "revoked": "revoked", "name": "name", "forged": "forged"}
     return Refused(reasons.get(error.reason, "stranger"), str(error))

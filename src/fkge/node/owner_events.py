@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fkge.node.events import Event, Notice
+from fkge.node.events import Event, Misbehaved, Notice
 
 
 class MessageReady(Event):
@@ -20,13 +20,6 @@ class ControlSent(Event):
     """The owner has answered a peer with a small message, of which a peer can provoke any number."""
 
     peer: str
-
-
-class ProtocolViolated(Event):
-    """A peer has sent a message that the protocol does not allow in its current state."""
-
-    peer: str
-    why: str
 
 
 class ExchangeAbandoned(Event):
@@ -81,7 +74,7 @@ def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
     peer, why = str(fields.get("peer", "")), str(fields.get("why", ""))
     match name:
         case "refused":
-            return [ProtocolViolated(peer, why)]
+            return [Misbehaved(peer, "malformed", why)]
         case "stray":
             return [ExchangeAbandoned(peer, "aborted", True, name)]
         case "given up":

@@ -89,17 +89,11 @@ def _files(kit: Kit) -> dict[str, str]:
 
 def _node_toml(kit: Kit) -> str:
     own = kit.members[kit.name]
+    listen = f"0.0.0.0:{own.address.rpartition(':')[2]}" if own.address else ""
     given: dict[str, Value] = {
-        "name": kit.name,
-        "graph": "graph",
-        "identity": ".",
-        "state": "state",
-        "listen": f"0.0.0.0:{own.address.rpartition(':')[2]}" if own.address else "",
-        "settings": "federation.toml",
-        "peers": "peers.toml",
-        "founder": own.founder,
-        "seed": 0,
-    }
+        "name": kit.name, "graph": "graph", "identity": ".", "state": "state", "listen": listen,
+        "settings": "federation.toml", "peers": "peers.toml", "founder": own.founder, "seed": 0,
+    }  # fmt: skip
     head = f"# The node of {kit.name} in {kit.consortium}. Paths are relative to this file. `graph` names your graph."
     return "\n".join([head, "", *_lines(NodeSettings, given)]) + "\n"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import TypedDict
+from typing import Any
 
 from fkge.align import PsiSettings
 from fkge.align.links import Kind
@@ -40,15 +40,6 @@ class Turn:
     frame: bytes | None
     found: list[str] | None
     refused: OverlapError | None = None
-
-
-class _Answer(TypedDict, total=False):
-    """What the process answers, besides the bytes of a frame; only `wrong` if the peer's frame cannot be used."""
-
-    wrong: str
-    sends: bool
-    found: list[str] | None
-    refused: tuple[Kind, int, int] | None
 
 
 class Intersection:
@@ -93,15 +84,15 @@ class Intersection:
         if self._role is not None:
             return _turn(self._role, frame)
         try:
-            answer, data = await asyncio.get_running_loop().run_in_executor(None, self._ask, frame)
+            answer, sends = await asyncio.get_running_loop().run_in_executor(None, self._ask, frame)
         except (EOFError, OSError):
             raise Refused("stalled", "the process of the intersection died; the two may try again") from None
-        if "wrong" in answer:
-            raise PeerError(answer["wrong"])
-        refused = OverlapError(*answer["refused"]) if answer["refused"] else None
-        return Turn(data if answer["sends"] else None, answer["found"], refused)
+        wrong, found, refused = answer
+        if wrong:
+            raise PeerError(wrong)
+        return Turn(sends or None, found, OverlapError(*refused) if refused else None)
 
-    def _ask(self, frame: bytes | None) -> tuple[_Answer, bytes]:
+    def _ask(self, frame: bytes | None) -> tuple[list[Any], bytes]:
         """Send one request to the process and wait for its answer, in a thread."""
         assert self._pipe is not None
         if self._first is not None:
@@ -134,16 +125,14 @@ def _main(pipe: Connection) -> None:
         )
         while True:
             request = pipe.recv_bytes()
-            answer, data = _Answer(), b""
+            wrong, turn = "", Turn(None, None)
             try:
                 turn = _turn(role, None if request == b"start" else request[5:])
-                stop = turn.refused
-                refused = None if stop is None else (task["kind"], stop.size, stop.minimum)
-                answer = {"sends": turn.frame is not None, "found": turn.found, "refused": refused}
-                data = turn.frame or b""
             except PeerError as error:
-                answer = {"wrong": str(error)}
-            pipe.send_bytes(json.dumps(answer).encode())
-            pipe.send_bytes(data)
+                wrong = str(error)
+            stop = turn.refused
+            refused = None if stop is None else (task["kind"], stop.size, stop.minimum)
+            pipe.send_bytes(json.dumps([wrong, turn.found, refused]).encode())
+            pipe.send_bytes(turn.frame or b"")
     except (EOFError, OSError):  # the node has closed the pipe
         return

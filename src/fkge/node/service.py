@@ -28,18 +28,12 @@ from fkge.errors import IdentityError, PeerError, SettingsError
 from fkge.federation import OwnerStore, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
 from fkge.node import frames_pb2 as pb
-from fkge.node.alignment import AlignmentMessage, Alignments, PeerAligned
-from fkge.node.bootstrap import (
-    AgreementStarted,
-    Bootstrap,
-    BootstrapTimeout,
-    TokensAgreed,
-    TokensReady,
-    TokensRefused,
-)
+from fkge.node import owner_events as work
+from fkge.node.alignment import Alignments, PeerAligned
+from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
 from fkge.node.driver import NodeDriver, open_in_thread, open_owner
-from fkge.node.events import Event, EventQueue, Failed, Pause, Stop
+from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
 from fkge.node.inputs import Inputs
@@ -48,18 +42,6 @@ from fkge.node.ops import control, metrics
 from fkge.node.ops.egress_log import EgressLog
 from fkge.node.ops.records import Records, open_records
 from fkge.node.ops.status import StatusView
-from fkge.node.owner_events import (
-    Concluded,
-    ControlSent,
-    DeliveryResumed,
-    ExchangeAbandoned,
-    ExchangeFinished,
-    MessageReady,
-    OwnerStateChanged,
-    ProtocolViolated,
-    WorkFinished,
-    owner_events,
-)
 from fkge.node.peer import MessageReceived, Peer, SessionEnded
 from fkge.node.persistence import PersistentState, federated_job, lock, open_store, put_aside
 from fkge.node.settings import NodeConfig, PeerSettings, address
@@ -199,15 +181,14 @@ class Node:
         prepared = self._inputs.prepared
         job = prepared.job if prepared else federated_job(self.config, self._alignments.store)
         make = partial(
-            open_owner, job, lambda peer, body: self._queue.put(MessageReady(peer, body)), self._note,
+            open_owner, job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62),
         )  # fmt: skip
         driver = NodeDriver(
-            *await open_in_thread(make), self._note, lambda error: self._queue.put(Failed(error)),
-            federation.train_alone, self._inputs.order,
-        )  # fmt: skip
+            *await open_in_thread(make), self._note, self._queue.put, federation.train_alone, self._inputs.order
+        )
         self.membership.begin(driver)
         self._remember_ledger()
         self._move(Trigger.CONCLUDED if driver.concluded else Trigger(driver.state))
@@ -232,13 +213,7 @@ class Node:
         self._end.set()
 
     def _task(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        async def supervised() -> None:
-            try:
-                await work
-            except Exception as error:
-                self._queue.put(Failed(error))
-
-        self._tasks.add(task := asyncio.create_task(supervised(), name=name))
+        self._tasks.add(task := supervised(work, name, self._queue.put))
         task.add_done_callback(self._tasks.discard)
 
     def _move(self, trigger: Trigger) -> None:
@@ -260,7 +235,7 @@ class Node:
             self._dispatch(event)
         except Exception as error:
             if isinstance(error, PeerError) and isinstance(event, MessageReceived):
-                event.peer.hang_up(error if isinstance(error, Refused) else Refused("malformed", str(error)))
+                event.peer.hang_up(Refused.by(error))
                 return
             self._error = self._error or error
             self.stop()
@@ -274,9 +249,9 @@ class Node:
                     membership.receive(peer, body)
                 else:
                     self._receive_alignment(peer, body)
-            case MessageReady(name, body):
+            case work.MessageReady(name, body):
                 membership.post(name, body)
-            case ControlSent(name):
+            case work.ControlSent(name):
                 if not self._peers[name].answers.allows():
                     self._peers[name].hang_up(Refused("too_many", "a flood of messages that want an answer"))
             # Peers
@@ -288,17 +263,17 @@ class Node:
                     self._forget(peer)
             case SessionEnded(peer, _):
                 self._forget(peer)
-            case AlignmentMessage(peer, message, kind):
-                self._send_alignment(peer, message, kind)
+            case Misbehaved(name, reason, sentence):
+                self._peers[name].hang_up(Refused(reason, sentence))
+            case AlignmentMessage(name, message, kind):
+                body = bytes(message.SerializeToString())
+                self._egress_log.alignment(name, kind, body)
+                self._peers[name].send(MEETING, body)
             case PeerAligned(peer, known, begun):
                 membership.add(peer, known)
                 if bootstrap is not None:
                     bootstrap.add(peer.name, begun)
             # The bootstrap
-            case TokensReady(name, tokens):
-                self._send_alignment(self._peers[name], pb.Meeting(tokens=tokens), "Tokens")
-            case TokensRefused(name, why):
-                self._peers[name].hang_up(why)
             case AgreementStarted():
                 self._move(Trigger.AGREE)
             case BootstrapTimeout() if bootstrap is not None:
@@ -308,21 +283,19 @@ class Node:
                     alignments.adopt(tokens)
                 self._task(self._begin(), "begin")
             # The owner's work
-            case OwnerStateChanged(state):
+            case work.OwnerStateChanged(state):
                 if membership.owner is not None:
                     self._move(Trigger(state))
-            case ExchangeFinished(name):
+            case work.ExchangeFinished(name):
                 self._peers[name].exchanges += 1
-            case ExchangeAbandoned(name, _, provoked, why):
+            case work.ExchangeAbandoned(name, _, provoked, why):
                 if provoked and not self._peers[name].strays.allows():
                     self._peers[name].hang_up(Refused("too_many", f"exchanges that come to nothing ({why})"))
-            case ProtocolViolated(name, why):
-                self._peers[name].hang_up(Refused("malformed", why))
-            case WorkFinished():  # the driver reports before it has finished; see `NodeDriver._train`
+            case work.WorkFinished():  # the driver reports before it has finished; see `NodeDriver._train`
                 self._queue.after(0, _JoinDue())
-            case DeliveryResumed() | _JoinDue():
+            case work.DeliveryResumed() | _JoinDue():
                 membership.join_all()
-            case Concluded():
+            case work.Concluded():
                 self._move(Trigger.CONCLUDED)
             # Files and the operator
             case PeersChanged(peers):
@@ -351,12 +324,6 @@ class Node:
             peer.meeting.put_nowait(body)
         except asyncio.QueueFull:
             raise Refused("too_many", "more came than can wait") from None
-
-    def _send_alignment(self, peer: Peer, message: pb.Meeting, kind: str) -> None:
-        """Send a message of channel 1, after it is in the audit log."""
-        body = bytes(message.SerializeToString())
-        self._egress_log.alignment(peer.name, kind, body)
-        peer.send(MEETING, body)
 
     def _forget(self, peer: Peer) -> None:
         """Drop everything that is under way with an incarnation of a peer."""
@@ -407,11 +374,11 @@ class Node:
         """Write the audit-log entry of a message before it is queued; directly, so that nothing is sent unrecorded."""
         self._egress_log.released(peer, released, session, data)
         if isinstance(released.message, (Request, Defer, Refuse, Abort)):
-            self._queue.put(ControlSent(peer))
+            self._queue.put(work.ControlSent(peer))
 
     def _note(self, name: str, **fields: Any) -> None:
         """Convert an event of the owner's work to node events; called from the loop or the training thread."""
-        for event in owner_events(name, fields):
+        for event in work.owner_events(name, fields):
             self._queue.put(event)
         if self._inputs.observe is not None:
             self._inputs.observe(name, **fields)

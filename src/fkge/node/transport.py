@@ -87,23 +87,21 @@ class Line:
 
     async def read(self) -> bytes | None:
         """Read the next frame; None at the end of the stream."""
-        try:
-            data = await self._stream.read()
-        except Exception as error:
-            if (refused := _tls_refusal(error)) is not None:
-                raise refused from None
-            return None
+        data = await self._unless_over(self._stream.read())
         return None if data is self._eof else data
 
     async def write(self, frame: bytes) -> bool:
         """Write a frame, once flow control allows it. Returns False if the stream is over."""
+        return await self._unless_over(self._stream.write(frame)) is not self._eof
+
+    async def _unless_over(self, step: Awaitable[Any]) -> Any:
+        """Return the result of a step; the mark of the stream's end if it fails."""
         try:
-            await self._stream.write(frame)
+            return await step
         except Exception as error:
             if (refused := _tls_refusal(error)) is not None:
                 raise refused from None
-            return False
-        return True
+            return self._eof
 
     async def done(self) -> None:
         """Write nothing more. The side that was dialled ends its half by returning from its handler."""

@@ -207,12 +207,9 @@ class Authority:
             member = Member.build(member.model_dump() | given, request.name)
             certificate = self._issue(request, now, days)
             line = Issued(
-                serial=certs.serial(certificate),
-                name=request.name,
-                fingerprint=request.fingerprint,
-                expires=certificate.not_valid_after_utc,
-                revoked=None,
-            )
+                serial=certs.serial(certificate), name=request.name, fingerprint=request.fingerprint,
+                expires=certificate.not_valid_after_utc, revoked=None,
+            )  # fmt: skip
             write_atomically(self._issued(line), certs.pem(certificate))
             self._change(members={**self._book.members, request.name: member}, issued=(*self._book.issued, line))
             if refresh:
@@ -349,19 +346,13 @@ class Authority:
             if not held or name not in agreed.members:
                 self.kit(name).unlink(missing_ok=True)
                 continue
+            links = {peer: links for peer, links in agreed.links_of(name).items() if peer in agreed.members}
             kit = Kit(
-                kind="fkge.kit.1",
-                consortium=self.consortium,
-                name=name,
-                number=self._book.kits,
-                date=_whole(now),
-                members=agreed.members,
-                links={peer: links for peer, links in agreed.links_of(name).items() if peer in agreed.members},
-                settings=agreed.settings,
+                kind="fkge.kit.1", consortium=self.consortium, name=name, number=self._book.kits, date=_whole(now),
+                members=agreed.members, links=links, settings=agreed.settings, revoked=revoked.decode(),
                 authority=certs.pem(self._certificate).decode(),
                 certificate=self._issued(held[-1]).read_text(encoding="ascii"),
-                revoked=revoked.decode(),
-            )
+            )  # fmt: skip
             write_atomically(self.kit(name), kit.signed_by(self._key))
 
     def _issued(self, line: Issued) -> Path:

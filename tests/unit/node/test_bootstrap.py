@@ -21,10 +21,8 @@ from fkge.node.bootstrap import (
     Bootstrap,
     BootstrapTimeout,
     TokensAgreed,
-    TokensReady,
-    TokensRefused,
 )
-from fkge.node.events import Event, Notice
+from fkge.node.events import AlignmentMessage, Event, Misbehaved, Notice
 from fkge.node.frames import Refused
 from fkge.node.token_agreement import encode_tokens
 
@@ -74,11 +72,11 @@ class Owner:
 
     def handle(self, event: Event) -> None:
         match event:
-            case TokensReady(peer, tokens):
+            case AlignmentMessage(peer, message, "Tokens"):
                 if not self.mute:
-                    self.world.send(self.name, peer, tokens)
-            case TokensRefused(peer, why):
-                self.refused.append((peer, why.reason))
+                    self.world.send(self.name, peer, message.tokens)
+            case Misbehaved(peer, reason):
+                self.refused.append((peer, reason))
             case AgreementStarted():
                 assert not self.begun
             case Notice(fields, "founder missing"):

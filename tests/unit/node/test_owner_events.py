@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from fkge.node.events import Event, Notice
+from fkge.node.events import Event, Misbehaved, Notice
 from fkge.node.owner_events import (
     Concluded,
     DeliveryResumed,
     ExchangeAbandoned,
     ExchangeFinished,
     OwnerStateChanged,
-    ProtocolViolated,
     WorkFinished,
     owner_events,
 )
@@ -24,7 +23,7 @@ WORK = {"initial": True, "peers": ["bee"], "epoch": 5, "epochs": 2, "score": Non
 @pytest.mark.parametrize(
     ("name", "fields", "expected"),
     [
-        ("refused", {"peer": "bee", "why": "no"}, [ProtocolViolated("bee", "no")]),
+        ("refused", {"peer": "bee", "why": "no"}, [Misbehaved("bee", "malformed", "no")]),
         ("stray", {"peer": "bee", "why": "x"}, [ExchangeAbandoned("bee", "aborted", True, "stray")]),
         ("given up", {"peer": "bee", "hosting": True}, [ExchangeAbandoned("bee", "aborted", False, "given up")]),
         ("given up", {"peer": "bee", "hosting": False}, [ExchangeAbandoned("bee", "aborted", True, "given up")]),

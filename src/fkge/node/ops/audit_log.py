@@ -96,13 +96,10 @@ class AuditLog:
 
     def __init__(self, folder: Path, node: str, lock: FileLock, file_bytes: int) -> None:
         self.folder = folder
-        self._node = node
-        self._lock = lock
-        self._file_bytes = file_bytes
+        self._node, self._lock, self._file_bytes = node, lock, file_bytes
         self._writing = threading.Lock()  # held for microseconds: to number, write and remember a line
         self._syncing = threading.Lock()  # held for as long as a disk takes
         self._closed = threading.Event()
-        self._companions = _companions(folder)
         self._key = b""
         self._fd = -1
         self._anchor = Anchor(node)
@@ -179,14 +176,6 @@ class AuditLog:
             raise ValueError("what left is written down by left()")
         self._write(event, **fields)
 
-    def sync(self) -> None:
-        """Wait until every line is on disk and anchored.
-
-        Raises:
-            NodeError: the disk refuses.
-        """
-        self._sync(closed=False)
-
     def close(self) -> None:
         """Make all of it durable and release the files; a second call does nothing."""
         with self._syncing:
@@ -194,7 +183,7 @@ class AuditLog:
                 return
             self._closed.set()
         try:
-            self._sync(closed=True)
+            self.sync(closed=True)
         finally:
             with self._writing:
                 os.close(self._fd)
@@ -248,7 +237,12 @@ class AuditLog:
             before = _path(self.folder, self._number - 1).name
             self._append("continues", {"node": self._node, "after": before, "previous": self.head})
 
-    def _sync(self, closed: bool) -> None:
+    def sync(self, closed: bool = False) -> None:
+        """Wait until every line is on disk and anchored; `closed`: and no more is to come.
+
+        Raises:
+            NodeError: the disk refuses.
+        """
         with self._syncing:
             with self._writing:
                 if self._fd < 0:
@@ -267,7 +261,7 @@ class AuditLog:
     def _keep_durable(self) -> None:
         while not self._closed.wait(SECONDS_BETWEEN_SYNCS):
             with suppress(NodeError):  # the next line will not fit either, and raises in the thread that writes it
-                self._sync(closed=False)
+                self.sync()
 
     def _write_anchor(self, anchor: Anchor) -> None:
         self._anchor = anchor.sealed(self._key)
@@ -276,73 +270,94 @@ class AuditLog:
     # -- opening -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        files = _files(self.folder)
-        reader, anchor = _Reader(self._companions), Anchor(self._node)
-        if files or self._companions.anchor.exists():
-            anchor = self._companions.read_anchor()
+        reader, anchor = _Reader(self.folder), Anchor(self._node)
+        companions = self._companions = reader.companions
+        if reader.files or companions.anchor.exists():
+            anchor = companions.read_anchor()
             if anchor.node != self._node:
-                raise self._companions.error(
+                raise companions.error(
                     f"is the audit log of node {anchor.node!r}, not of {self._node!r}",
                     "Each node has a state folder of its own",
                 )
-            self._key = self._companions.read_key()
-            _check_seal(self._companions, anchor, self._key)
-            self._catch_up(reader, anchor, files)
+            self._key = companions.read_key()
+            _check_seal(companions, anchor, self._key)
+            reader.catch_up(anchor)
+            self._number, self._offset = reader.number, reader.offset
+            self.entries, self.head = reader.count, reader.head
         else:
-            self._companions.create_key()  # it exists already if a crash came before the first anchor
-            self._key = self._companions.read_key()
+            companions.create_key()  # it exists already if a crash came before the first anchor
+            self._key = companions.read_key()
         self._write_anchor(replace(anchor, closed=False))
         self._fd = _opened(self.folder, self._number)
         os.ftruncate(self._fd, self._offset)
         if reader.torn:
             self.note("torn line cut off", bytes=reader.torn)
 
-    def _catch_up(self, reader: _Reader, anchor: Anchor, files: dict[int, Path]) -> None:
-        """Go to the end of the log, checking what comes after the anchor."""
-        if anchor.entries:
-            if anchor.file not in files:
-                raise self._companions.error("is gone", place=_path(self.folder, anchor.file))
-            file, end = files[anchor.file], f',"chain":"{anchor.head}"}}\n'.encode()
-            with file.open("rb") as f:
-                if f.seek(0, os.SEEK_END) < anchor.offset:
-                    raise self._companions.error("is shorter than its anchor has seen: its end was cut off", place=file)
-                f.seek(max(0, anchor.offset - len(end)))
-                found = anchor.head if f.read(len(end)) == end else None
-            self._companions.check_reached(anchor.entries, anchor.head, anchor.entries, found)
-        reader.count, reader.head = anchor.entries, anchor.head
-        reader.number, reader.offset = anchor.file, anchor.offset
-        for _ in reader.lines(files):
-            pass
-        _check_closed(self._companions, anchor, reader.count)
-        self._number, self._offset = reader.number, reader.offset
-        self.entries, self.head = reader.count, reader.head
-
 
 # -- reading -----------------------------------------------------------------------------------------
 
 
 class _Reader:
-    """Read lines and check each against the one before.
+    """Read the lines of a log (its folder, or one of its files), and check each against the one before.
 
     Attributes:
+        files: by number.
+        companions: the key and the anchor.
         count, head: the number and the chain of the last line read.
         number, offset: the file it is in, and where it ends.
         torn: bytes after it that are no whole line.
     """
 
-    def __init__(self, companions: Companions[Anchor]) -> None:
-        self._companions = companions
+    def __init__(self, place: Path) -> None:
+        key, anchor = place / "audit.key", place / "audit.anchor"
+        self.companions = Companions(place, key=key, anchor=anchor, form=Anchor, advice=_RESTORE)
+        found = ((_FILE.fullmatch(path.name), path) for path in (place.iterdir() if place.is_dir() else ()))
+        self.files = {int(name[1]): path for name, path in found if name is not None}
         self.count, self.head = 0, GENESIS
         self.number, self.offset = 1, 0
         self.torn = 0
 
-    def lines(self, files: dict[int, Path]) -> Iterator[bytes]:
+    @classmethod
+    def at(cls, place: Path) -> Self:
+        """Return a reader at the beginning; of a file by itself, what came before is what its first line says."""
+        reader = cls(place)
+        if place.is_file():
+            reader.files = {1: place}
+            with place.open("rb") as f:
+                found = _LINE.fullmatch(f.readline())
+            with suppress(ValueError):
+                first = {} if found is None or int(found[2]) == 1 else json.loads(found[0])
+                if first.get("event") == "continues" and isinstance(first.get("previous"), str):
+                    reader.count, reader.head = first["seq"] - 1, first["previous"]
+        if not reader.files:
+            raise LedgerError(f"{place}: no audit log is here. A node keeps its own in STATE/audit")
+        return reader
+
+    def catch_up(self, anchor: Anchor) -> None:
+        """Go to the end of the log, checking what comes after the anchor."""
+        if anchor.entries:
+            if anchor.file not in self.files:
+                raise self.companions.error("is gone", place=_path(self.companions.log, anchor.file))
+            file, end = self.files[anchor.file], f',"chain":"{anchor.head}"}}\n'.encode()
+            with file.open("rb") as f:
+                if f.seek(0, os.SEEK_END) < anchor.offset:
+                    raise self.companions.error("is shorter than its anchor has seen: its end was cut off", place=file)
+                f.seek(max(0, anchor.offset - len(end)))
+                found = anchor.head if f.read(len(end)) == end else None
+            self.companions.check_reached(anchor.entries, anchor.head, anchor.entries, found)
+        self.count, self.head, self.number, self.offset = anchor.entries, anchor.head, anchor.file, anchor.offset
+        for _ in self.lines():
+            pass
+        _check_closed(self.companions, anchor, self.count)
+
+    def lines(self) -> Iterator[bytes]:
         """Yield every whole line from (`number`, `offset`) on, over all files that follow."""
+        files = self.files
         for due, number in enumerate(sorted(n for n in files if n >= self.number), start=self.number):
             if self.torn:
-                raise self._companions.error("ends within a line, but another file follows", place=files[self.number])
+                raise self.companions.error("ends within a line, but another file follows", place=files[self.number])
             if number != due:
-                raise self._companions.error("is gone", place=_path(self._companions.log, due))
+                raise self.companions.error("is gone", place=_path(self.companions.log, due))
             if number != self.number:
                 self.number, self.offset = number, 0
             with files[number].open("rb") as f:
@@ -363,8 +378,8 @@ class _Reader:
             with path.open("rb") as f:  # lines are counted only where an error names one
                 place = f"{path}:{f.read(self.offset).count(10) + 1}"
             if found is None:
-                raise self._companions.error("is no line of an audit log; it was altered or inserted", place=place)
-            self._companions.check_link(self.count + 1, number, False, place)
+                raise self.companions.error("is no line of an audit log; it was altered or inserted", place=place)
+            self.companions.check_link(self.count + 1, number, False, place)
         self.count, self.head = number, chain
 
 
@@ -374,12 +389,12 @@ def entries(place: Path) -> Iterator[Entry]:
     Raises:
         LedgerError: where the chain breaks.
     """
-    companions, files, reader = _opened_for_reading(place)
-    for raw in reader.lines(files):
+    reader = _Reader.at(place)
+    for raw in reader.lines():
         try:
             yield json.loads(raw)
         except ValueError:
-            raise companions.error(f"entry {reader.count} is no JSON; the log was rewritten") from None
+            raise reader.companions.error(f"entry {reader.count} is no JSON; the log was rewritten") from None
 
 
 def verify(place: Path, *, head: str | None = None, key: bytes | None = None) -> Verdict:
@@ -393,13 +408,14 @@ def verify(place: Path, *, head: str | None = None, key: bytes | None = None) ->
     Raises:
         LedgerError: what was found, in one sentence with the file and the line.
     """
-    companions, files, reader = _opened_for_reading(place)
+    reader = _Reader.at(place)
+    companions = reader.companions
     # Read before the lines: a node may be writing them.
     anchor = companions.read_anchor() if place.is_dir() else None
     before = reader.count
     met = head in (None, GENESIS)
     at_anchor = GENESIS if anchor is not None and anchor.entries == 0 else None
-    for _ in reader.lines(files):
+    for _ in reader.lines():
         met = met or reader.head == head
         if anchor is not None and reader.count == anchor.entries:
             at_anchor = reader.head
@@ -431,41 +447,7 @@ def _check_seal(companions: Companions[Anchor], anchor: Anchor, key: bytes) -> N
         raise companions.error("was altered, or its key is another log's", place=companions.anchor)
 
 
-def _opened_for_reading(place: Path) -> tuple[Companions[Anchor], dict[int, Path], _Reader]:
-    """Return the files of a log, or a single one, and a reader at their beginning."""
-    files = _files(place) if place.is_dir() else {1: place}
-    if not files or not all(path.exists() for path in files.values()):
-        raise LedgerError(f"{place}: no audit log is here. A node keeps its own in STATE/audit")
-    companions = _companions(place)
-    reader = _Reader(companions)
-    if not place.is_dir():
-        _begin_within(place, reader)
-    return companions, files, reader
-
-
-def _begin_within(file: Path, reader: _Reader) -> None:
-    """Start a reader at a file by itself: what came before is what its first line says."""
-    with file.open("rb") as f:
-        found = _LINE.fullmatch(f.readline())
-    if found is None or int(found[2]) == 1:
-        return
-    with suppress(ValueError):
-        first = json.loads(found[0])
-        if first["event"] == "continues" and isinstance(first.get("previous"), str):
-            reader.count, reader.head = int(found[2]) - 1, first["previous"]
-
-
 # -- files -------------------------------------------------------------------------------------------
-
-
-def _companions(folder: Path) -> Companions[Anchor]:
-    key, anchor = folder / "audit.key", folder / "audit.anchor"
-    return Companions(folder, key=key, anchor=anchor, form=Anchor, advice=_RESTORE)
-
-
-def _files(folder: Path) -> dict[int, Path]:
-    found = ((_FILE.fullmatch(path.name), path) for path in folder.iterdir())
-    return {int(name[1]): path for name, path in found if name is not None}
 
 
 def _path(folder: Path, number: int) -> Path:
