@@ -20,7 +20,6 @@ from fkge.federation.driver import Driver
 from fkge.federation.events import Joined, Lost
 from fkge.federation.owner.job import Job
 from fkge.federation.participant import Emit, Post
-from fkge.federation.protocol import State
 from fkge.node.events import Event, Failed, supervised
 
 
@@ -103,16 +102,6 @@ class NodeDriver:
     @property
     def owner(self) -> Owner:
         return self._driver.owner
-
-    @property
-    def concluded(self) -> bool:
-        """Whether the owner's results are written."""
-        return self._driver.concluded
-
-    @property
-    def state(self) -> State:
-        """The owner's state in the protocol."""
-        return self._driver.participant.protocol.state
 
     def begin(self, present: Collection[str]) -> None:
         """Begin, with those of the owner's peers that are `present`."""

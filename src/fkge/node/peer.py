@@ -104,7 +104,7 @@ class Peer:
         self._emit = emit
         self._out = Bucket(settings.rate) if settings.rate else None
         self._in = Bucket(settings.rate) if settings.rate else None
-        self._bell: asyncio.Future[None] | None = None  # the writer waits for it when it has nothing to write
+        self._bell = asyncio.Event()  # the writer waits for it when it has nothing to write
         self._line: Line | None = None
         self._turn, self._newest = asyncio.Lock(), 0
         self._over: asyncio.Future[None] | None = None  # done when this side ends the stream
@@ -122,11 +122,7 @@ class Peer:
         except Refused as error:
             self.hang_up(error)
             return
-        self._ring()
-
-    def _ring(self) -> None:
-        if self._bell is not None and not self._bell.done():
-            self._bell.set_result(None)
+        self._bell.set()
 
     @property
     def here(self) -> bool:
@@ -193,7 +189,7 @@ class Peer:
             self._ended = error if isinstance(error, Refused) else None
         if self._ended is None or not self._ended.ours:
             return
-        self._ring()
+        self._bell.set()
         with contextlib.suppress(TimeoutError, Refused):
             async with asyncio.timeout(_LAST_WORD):
                 await asyncio.wait((writer,))
@@ -211,7 +207,7 @@ class Peer:
                 self._ended = self._ended or error
             elif error is not None:
                 self._emit(Failed(error))
-        self._line = self._bell = self._over = None
+        self._line = self._over = None
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -259,7 +255,7 @@ class Peer:
                 if whole is not None:
                     self._check_flood(whole[0], len(whole[1]))
                     self._emit(MessageReceived(self, *whole))
-                self._ring()
+                self._bell.set()
                 await asyncio.sleep(0)  # let the writer send the answer before the next read
             elif kind == "heard":
                 if not self._confirmations.allows():
@@ -283,8 +279,8 @@ class Peer:
             if frame is None and self._due:
                 self._due, frame = False, session.confirm()
             if frame is None:
-                self._bell = loop.create_future()
-                await self._bell
+                await self._bell.wait()
+                self._bell.clear()
                 continue
             self.bytes_out += len(frame)
             if self._out is not None and await self._held_up(self._out.take(len(frame))):
@@ -310,7 +306,7 @@ class Peer:
 
     def _confirm(self) -> None:
         self._idle, self._due = None, True
-        self._ring()
+        self._bell.set()
 
 
 def hello_frame(hello: pb.Hello) -> bytes:

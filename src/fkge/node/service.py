@@ -186,12 +186,11 @@ class Node:
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62),
         )  # fmt: skip
-        driver = NodeDriver(
-            *await open_in_thread(make), self._note, self._queue.put, federation.train_alone, self._inputs.order
-        )
+        own, thread = await open_in_thread(make)
+        driver = NodeDriver(own, thread, self._note, self._queue.put, federation.train_alone, self._inputs.order)
         self.membership.begin(driver)
         self._remember_ledger()
-        self._move(Trigger.CONCLUDED if driver.concluded else Trigger(driver.state))
+        self._move(Trigger.CONCLUDED if own.concluded else Trigger(own.participant.protocol.state))
         self.membership.join_all()
         driver.advance()
 

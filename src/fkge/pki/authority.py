@@ -28,7 +28,7 @@ from fkge.errors import IdentityError, RunError, did_you_mean
 from fkge.files import FileLock, sync_folder, write_atomically
 from fkge.pki import certificates as certs
 from fkge.pki.certificates import AUTHORITY, KEY, REVOKED
-from fkge.pki.kits import Consortium, Kit, Member, Pair
+from fkge.pki.kits import Consortium, Kit, Member, Pair, signed
 from fkge.pki.trust import USES, Trust, read_list
 from fkge.settings import Settings
 
@@ -353,7 +353,7 @@ class Authority:
                 authority=certs.pem(self._certificate).decode(),
                 certificate=self._issued(held[-1]).read_text(encoding="ascii"),
             )  # fmt: skip
-            write_atomically(self.kit(name), kit.signed_by(self._key))
+            write_atomically(self.kit(name), signed(kit.model_dump(mode="json"), self._key))
 
     def _issued(self, line: Issued) -> Path:
         return self.folder / "issued" / f"{line.serial}.pem"

@@ -187,10 +187,6 @@ class Kit(Settings):
             raise ValueError("a consortium's name is printable")
         return consortium
 
-    def signed_by(self, key: ec.EllipticCurvePrivateKey) -> bytes:
-        """Return the kit as a file, signed with the authority's key."""
-        return signed(self.model_dump(mode="json"), key)
-
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the whole kit."""
@@ -247,7 +243,7 @@ class Kit(Settings):
 
 
 def signed(body: dict[str, object], key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return the JSON body of a kit as a signed file."""
+    """Return the JSON body of a kit as a file, signed with the authority's key."""
     signature = base64.b64encode(key.sign(_signed_text(body), ec.ECDSA(SHA256()))).decode()
     return json.dumps({"kit": body, "signature": signature}, indent=1, sort_keys=True).encode() + b"\n"
 

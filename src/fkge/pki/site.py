@@ -32,7 +32,7 @@ from fkge.files import sync_folder, write_atomically
 from fkge.pki import certificates as certs
 from fkge.pki.certificates import AUTHORITY, CERTIFICATE, KEY, KIT, NEXT_KEY, REQUEST, REVOKED
 from fkge.pki.kits import Kit, Member
-from fkge.pki.trust import SIGNATURE_PREFIX, Trust, ignore_older_list
+from fkge.pki.trust import SIGNATURE_PREFIX, Trust
 
 
 class Identity:
@@ -82,10 +82,7 @@ class Identity:
                 f"{folder}: the certificate in {KIT} is not for the key in {KEY}. Put back the key it was requested "
                 "for, or request a new certificate.",
             )
-        trust = Trust(kit.authority.encode(), kit.revoked.encode(), file=folder / REVOKED, source=str(folder / KIT))
-        with ignore_older_list():  # a kit that is newer than the file holds a later list
-            trust.reload()
-        return cls(folder, certs.read_key(key), kit, trust)
+        return cls(folder, certs.read_key(key), kit, _trust(folder, kit, str(folder / KIT)))
 
     @cached_property
     def key_pem(self) -> bytes:
@@ -237,9 +234,7 @@ def check_kit(data: bytes, source: str, folder: Path, now: datetime, compare: Ca
             f"{source}: is for {kit.name}'s key {certs.short_fingerprint(certificate)}, and "
             f"{folder} holds {present}. Install it where its request was made.",
         )
-    trust = Trust(kit.authority.encode(), kit.revoked.encode(), file=folder / REVOKED, source=source)
-    with ignore_older_list():
-        trust.reload()
+    trust = _trust(folder, kit, source)
     trust.check(kit.certificate.encode(), now, kit.name)
     previous = None
     if authority is not None and (folder / KIT).is_file():
@@ -258,6 +253,17 @@ def check_kit(data: bytes, source: str, folder: Path, now: datetime, compare: Ca
 
 def _installed_kit(folder: Path) -> Kit:
     return Kit.read((folder / KIT).read_bytes(), str(folder / KIT), (folder / AUTHORITY).read_bytes())
+
+
+def _trust(folder: Path, kit: Kit, source: str) -> Trust:
+    """Return the rules of a kit, with the list in the folder unless the kit, being newer, holds a later one."""
+    trust = Trust(kit.authority.encode(), kit.revoked.encode(), file=folder / REVOKED, source=source)
+    try:
+        trust.reload()
+    except IdentityError as error:
+        if error.reason != "old":
+            raise
+    return trust
 
 
 def _key_for(folder: Path, certificate: x509.Certificate) -> Path | None:

@@ -8,8 +8,7 @@ certificate long, so what is left to check by hand is small. Nothing in this mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -223,16 +222,6 @@ class Trust:
             )
         self.revoked = new
         return True
-
-
-@contextmanager
-def ignore_older_list() -> Iterator[None]:
-    """Ignore that a revocation list is refused because a later one is in force."""
-    try:
-        yield
-    except IdentityError as error:
-        if error.reason != "old":
-            raise
 
 
 def _consortium_of(authority: x509.Certificate) -> str:

@@ -15,6 +15,7 @@ from fkge.errors import IdentityError, RunError, SettingsError
 from fkge.node.provisioning import provision
 from fkge.pki.authority import Authority
 from fkge.pki.certificates import AUTHORITY, KEY, KIT, NEXT_KEY, REQUEST, REVOKED, read_key, read_request, write_request
+from fkge.pki.kits import signed
 from fkge.pki.site import Identity, check_kit, renew, request
 from tests.unit.pki.sites import ADDRESSES, DAY, NOW, agree, approved, consortium, mode, put, reason, refuse
 
@@ -113,7 +114,7 @@ def test_refuses_an_edited_kit_and_changes_nothing(
 
 def test_refuses_a_kit_of_another_authority(authority: Authority, clinic: Identity, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other", "trial", NOW)
-    forged = clinic.kit.signed_by(read_key(other.folder / KEY))
+    forged = signed(clinic.kit.model_dump(mode="json"), read_key(other.folder / KEY))
     assert reason(lambda: check_kit(forged, "kit", tmp_path / "clinic", NOW, agree).install()) == "forged"
     csr = write_request(read_key(tmp_path / "clinic" / KEY), "clinic", "trial")
     theirs = other.approve(read_request(csr, "request"), NOW)

@@ -124,7 +124,7 @@ class AuditLog:
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
             lock = FileLock(path / "audit.lock", timeout=0, error=busy)
         except OSError as error:
-            raise NodeError(f"{path}: no audit log can be kept here: {_reason(error)}. Choose another state") from error
+            raise NodeError(f"{path}: no audit log can be kept here: {error.strerror}. Choose another state") from error
         log = cls(path, node, lock, file_bytes)
         try:
             log._begin()
@@ -206,7 +206,7 @@ class AuditLog:
                 with suppress(OSError):
                     os.ftruncate(self._fd, self._offset)
                 raise NodeError(
-                    f"{_path(self.folder, self._number)}: cannot be written: {_reason(error)}. What is not written "
+                    f"{_path(self.folder, self._number)}: cannot be written: {error.strerror}. What is not written "
                     "down does not leave; make room, and start the node again"
                 ) from error
 
@@ -214,7 +214,7 @@ class AuditLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         entry = {"seq": self.entries + 1, "time": f"{now}Z", "event": event, **fields}
         body = _json(entry)[:-1].encode("utf-8", "backslashreplace")
-        chain = _chained(self.head, body)
+        chain = digest(self.head.encode() + body)
         line = body + b',"chain":"' + chain.encode() + b'"}\n'
         written = 0
         while written < len(line):
@@ -254,7 +254,7 @@ class AuditLog:
                     os.fsync(fd)
                     self._write_anchor(anchor)
             except OSError as error:
-                raise NodeError(f"{self.folder}: the audit log cannot be made durable: {_reason(error)}") from error
+                raise NodeError(f"{self.folder}: the audit log cannot be made durable: {error.strerror}") from error
             finally:
                 os.close(fd)
 
@@ -372,7 +372,7 @@ class _Reader:
 
     def _check(self, path: Path, raw: bytes) -> None:
         found = _LINE.fullmatch(raw)
-        chain = "" if found is None else _chained(self.head, found[1])
+        chain = "" if found is None else digest(self.head.encode() + found[1])
         number = 0 if found is None else int(found[2])
         if found is None or number != self.count + 1 or chain.encode() != found[3]:
             with path.open("rb") as f:  # lines are counted only where an error names one
@@ -458,11 +458,3 @@ def _opened(folder: Path, number: int) -> int:
     fd = os.open(_path(folder, number), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     sync_folder(folder)
     return fd
-
-
-def _chained(previous: str, body: bytes) -> str:
-    return digest(previous.encode() + body)
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)

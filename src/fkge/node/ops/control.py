@@ -129,12 +129,7 @@ class Server(Connections):
         super().__init__()
         self.path = path
         self._handlers = handlers
-        self._inode = 0
-
-    async def start(self) -> None:
-        listener = _listener(self.path)
-        self._inode = self.path.stat().st_ino
-        self.listening = await asyncio.start_unix_server(self.accept, sock=listener, limit=REQUEST_BYTES)
+        self._inode = path.stat().st_ino
 
     async def close(self) -> None:
         """Accept no more requests; those under way are answered first."""
@@ -191,8 +186,9 @@ async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
     Raises:
         NodeError: another node listens there.
     """
+    listener = _listener(path)
     server = Server(path, handlers)
-    await server.start()
+    server.listening = await asyncio.start_unix_server(server.accept, sock=listener, limit=REQUEST_BYTES)
     return server
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fkge.errors import NodeError, need
 from fkge.node.ops.logs import listed
@@ -39,26 +39,25 @@ class Health(NamedTuple):
 
 
 class Metrics:
-    """What a node counts; messages from the loop's thread alone, all else from any.
+    """What a node counts, from any thread.
 
     Args:
         peers: the names that may be labels.
         words: more words for labels than `fkge.node.ops.logs.WORDS` has, by label.
 
     Attributes:
+        registry: Prometheus's.
         content_type: of what `render` returns.
     """
 
     def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
-        self._registry = prometheus.CollectorRegistry()
+        self.registry = prometheus.CollectorRegistry()
         self._generate, self.content_type = prometheus.generate_latest, str(prometheus.CONTENT_TYPE_LATEST)
-        counter = partial(prometheus.Counter, registry=self._registry)
-        gauge = partial(prometheus.Gauge, registry=self._registry)
+        counter = partial(prometheus.Counter, registry=self.registry)
+        gauge = partial(prometheus.Gauge, registry=self.registry)
         self._peers_known = set(peers)
         self._words = listed(words)
-        self._tally: Counter[tuple[str, str, str]] = Counter()
-        self._sizes: Counter[tuple[str, str]] = Counter()
         self._states: set[str] = set()
         self._peer_states: set[str] = set()
         self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"])
@@ -73,24 +72,19 @@ class Metrics:
         self._epsilon.set(math.nan)
         self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"])
 
-    @property
-    def registry(self) -> Any:
-        """Prometheus's registry, up to date."""
-        self._count()
-        return self._registry
-
     def know(self, peer: str) -> None:
         """Allow the name of a new peer."""
         self._peers_known.add(peer)
 
     def sent(self, peer: str, kind: str, nbytes: int) -> None:
         """Count a message that was sent."""
-        self._tally[peer, kind, "out"] += 1
-        self._sizes[peer, kind] += nbytes
+        peer, kind = self._peer(peer), self._word("kind", kind)
+        self._messages.labels(peer, kind, "out").inc()
+        self._bytes.labels(peer, kind).inc(nbytes)
 
     def received(self, peer: str, kind: str) -> None:
         """Count a message that was received."""
-        self._tally[peer, kind, "in"] += 1
+        self._messages.labels(self._peer(peer), self._word("kind", kind), "in").inc()
 
     def refused(self, peer: str, reason: str) -> None:
         """Count a peer, or a message of it, that was refused."""
@@ -132,15 +126,6 @@ class Metrics:
         """All metrics in Prometheus's text format."""
         return bytes(self._generate(self.registry))
 
-    def _count(self) -> None:
-        """Add what was tallied: Prometheus's counters, with their locks and labels, are too slow for every message."""
-        tally, self._tally = self._tally, Counter()
-        sizes, self._sizes = self._sizes, Counter()
-        for (peer, kind, direction), count in tally.items():
-            self._messages.labels(self._peer(peer), self._word("kind", kind), direction).inc(count)
-        for (peer, kind), nbytes in sizes.items():
-            self._bytes.labels(self._peer(peer), self._word("kind", kind)).inc(nbytes)
-
     def _peer(self, name: str) -> str:
         return name if name in self._peers_known else "other"
 
@@ -155,10 +140,6 @@ class Server(Connections):
         super().__init__()
         self._metrics, self._health = metrics, health
         self.port = 0
-
-    async def start(self, host: str, port: int) -> None:
-        self.listening = await asyncio.start_server(self.accept, host, port, limit=REQUEST_BYTES)
-        self.port = self.listening.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Take no more requests, and drop those under way."""
@@ -222,11 +203,12 @@ async def serve(host: str, port: int, metrics: Metrics, health: Callable[[], Hea
     """
     server = Server(metrics, health)
     try:
-        await server.start(host, port)
+        server.listening = await asyncio.start_server(server.accept, host, port, limit=REQUEST_BYTES)
     except OSError as error:
         raise NodeError(
             f"{host}:{port}: metrics cannot be shown here: {error.strerror or error}. Choose another port, or 0 for any"
         ) from error
+    server.port = server.listening.sockets[0].getsockname()[1]
     return server
 
 
