@@ -83,10 +83,18 @@ class Alignments:
         return found if found and self._state.bases.get(peer.name) == self._basis(peer) else ""
 
     def _basis(self, peer: Peer) -> str:
+        """A keyed digest of all that an alignment rests on, on this side; if it changes, both align again."""
         if self._agreed is not None:
             return self._agreed[peer.name]
         if peer not in self._bases:  # it reads files and hashes every key: once for each settings of a peer
-            self._bases[peer] = basis(peer, self._config, self.store, self._state.secret)
+            ratio, share = min(self._config.federation.ratio, peer.settings.ratio), self._config.federation.share
+            secret = self._state.secret.to_bytes(8, "little")
+            digest = hashlib.blake2b(f"{ratio!r} {share}".encode(), key=secret, digest_size=16)
+            keys = keys_with(peer, self._config, self.store)
+            for kind in KINDS:
+                for key, row in keys.of(kind).items():
+                    digest.update(f"\0{key}\0{row}".encode())
+            self._bases[peer] = digest.hexdigest()
         return self._bases[peer]
 
     def rows(self, peers: Collection[str]) -> tuple[Tokens, Mapping[str, Common]]:
@@ -213,17 +221,6 @@ def keys_with(peer: Peer, config: NodeConfig, store: OwnerStore) -> Keys:
     settings, first = config.federation, store.name < peer.name
     links = peer.settings.links(config.folder, first)
     return links.keys(store.shared, 0 if first else 1, _kinds(settings), settings.psi.normalisation)
-
-
-def basis(peer: Peer, config: NodeConfig, store: OwnerStore, secret: int) -> str:
-    """A keyed digest of all that an alignment with `peer` rests on, on this side; if it changes, both align again."""
-    digest = hashlib.blake2b(key=secret.to_bytes(8, "little"), digest_size=16)
-    digest.update(f"{min(config.federation.ratio, peer.settings.ratio)!r} {config.federation.share}".encode())
-    keys = keys_with(peer, config, store)
-    for kind in KINDS:
-        for key, row in keys.of(kind).items():
-            digest.update(f"\0{key}\0{row}".encode())
-    return digest.hexdigest()
 
 
 def _kinds(settings: FederationSettings) -> list[Kind]:

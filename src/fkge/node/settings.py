@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from fkge.align import read_links
 from fkge.errors import SettingsError
@@ -28,12 +28,75 @@ MODES = ("none", "paper", "dp")
 """Privacy modes, from the least protection to the most."""
 
 
+def _checked(check: Callable[[str], object]) -> AfterValidator:
+    """Validate a text, unless it is None, with a function that raises an error with a sentence if it does not fit."""
+
+    def checked(value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check(value)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(checked)
+
+
+def _minutes(hours: str) -> tuple[int, int]:
+    """Parse HH:MM-HH:MM into minutes of the day."""
+    found = _HOURS.fullmatch(hours)
+    start, end = (0, 0) if found is None else (int(found[n]) * 60 + int(found[n + 1]) for n in (1, 3))
+    if found is None or max(start, end) > 24 * 60:
+        raise SettingsError("hours are HH:MM-HH:MM, such as 08:00-18:30")
+    if start == end:
+        raise SettingsError("hours must not end when they start: write 00:00-24:00 for always")
+    return start, end
+
+
+def _rate(text: str) -> float:
+    found = _RATE.fullmatch(text)
+    if found is None:
+        raise SettingsError("a bandwidth is a number of bytes per second, such as 500k or 2M")
+    rate = float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
+    if 0 < rate < _SLOWEST:
+        raise SettingsError("a bandwidth is 16k or more, or 0 for no limit: with less, the peer would time out")
+    return rate
+
+
+def _pin(text: str) -> None:
+    if _PIN.fullmatch(text) is None:
+        raise SettingsError("a fingerprint is sha256: and 64 hexadecimal digits, as `fkge cert show` prints it")
+
+
+def _name(text: str) -> None:
+    if _NAME.fullmatch(text) is None:
+        raise SettingsError("a node's name has 1 to 63 small letters, digits and hyphens, as host names do")
+
+
+def address(text: str) -> tuple[str, int]:
+    """Split HOST:PORT, or [HOST]:PORT for IPv6; raise `SettingsError` if it is neither."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
+    try:
+        sound = ip_address(bare).version == 6 if bare else not host or _HOST.fullmatch(host) is not None
+    except ValueError:
+        sound = False
+    if not sound or not colon or not port.isascii() or not port.isdecimal() or int(port[:6]) > 65535:
+        raise SettingsError(f"{text!r}: an address is HOST:PORT, or [HOST]:PORT for IPv6")
+    return bare or host or "0.0.0.0", int(port)
+
+
+_ADDRESS = _checked(address)
+
+
 class PeerSettings(Settings):
     """Rules for one peer: a table ``[peers.NAME]`` of `peers.toml`."""
 
-    address: str | None = Field(None, description="HOST:PORT where it listens; without one, it connects to this node")
+    address: Annotated[str | None, _ADDRESS] = Field(
+        None, description="HOST:PORT where it listens; without one, it connects to this node"
+    )
     founder: bool = Field(True, description="it takes part in agreeing on common initial rows, which waits for it")
-    certificate: str | None = Field(
+    certificate: Annotated[str | None, _checked(_pin)] = Field(
         None, description="fingerprint of the only key it may use, sha256:…; without one, any of the consortium"
     )
     same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
@@ -49,41 +112,13 @@ class PeerSettings(Settings):
     ratio: float = Field(
         1.0, gt=0, le=1, description="part of the common rows to use; the smaller of both sides' values applies"
     )
-    hours: str = Field("00:00-24:00", description="when it may be connected, UTC; 22:00-06:00 spans midnight")
-    bandwidth: str = Field("0", description="bytes per second at most, each way, such as 500k or 2M; 0 for no limit")
+    hours: Annotated[str, _checked(_minutes)] = Field(
+        "00:00-24:00", description="when it may be connected, UTC; 22:00-06:00 spans midnight"
+    )
+    bandwidth: Annotated[str, _checked(_rate)] = Field(
+        "0", description="bytes per second at most, each way, such as 500k or 2M; 0 for no limit"
+    )
     items: int = Field(1_000_000, ge=1, description="keys it may put into a private set intersection at most")
-
-    @field_validator("hours")
-    @classmethod
-    def _is_hours(cls, value: str) -> str:
-        start, end = _minutes(value)
-        if start == end:
-            raise ValueError("hours must not end when they start: write 00:00-24:00 for always")
-        return value
-
-    @field_validator("address")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                address(value)
-            except SettingsError as error:
-                raise ValueError(str(error)) from None
-        return value
-
-    @field_validator("certificate")
-    @classmethod
-    def _is_pin(cls, value: str | None) -> str | None:
-        if value is not None and _PIN.fullmatch(value) is None:
-            raise ValueError("a fingerprint is sha256: and 64 hexadecimal digits, as `fkge cert show` prints it")
-        return value
-
-    @field_validator("bandwidth")
-    @classmethod
-    def _is_rate(cls, value: str) -> str:
-        if 0 < _rate(value) < _SLOWEST:
-            raise ValueError("a bandwidth is 16k or more, or 0 for no limit: with less, the peer would time out")
-        return value
 
     @property
     def rate(self) -> float:
@@ -114,7 +149,7 @@ class PeerSettings(Settings):
 class NodeSettings(Settings):
     """The settings in `node.toml`. Paths are relative to the file."""
 
-    name: str = Field(description="the owner's name, as in its certificate")
+    name: Annotated[str, _checked(_name)] = Field(description="the owner's name, as in its certificate")
     graph: str = Field(description="its graph: a file or folder of triples")
     policy: str | None = Field(None, description="a sharing policy: which triples may influence what is sent")
     identity: str = Field(".", description="the folder of its key and certificate")
@@ -139,13 +174,6 @@ class NodeSettings(Settings):
         description="derive every secret from the seed, as a simulation does, so that a run can be repeated; protects "
         "nothing: never with real data",
     )
-
-    @field_validator("name")
-    @classmethod
-    def _is_name(cls, value: str) -> str:
-        if _NAME.fullmatch(value) is None:
-            raise ValueError("a node's name has 1 to 63 small letters, digits and hyphens, as host names do")
-        return value
 
 
 class NodeConfig:
@@ -211,33 +239,3 @@ def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
     for peer in peers.values():
         peer.links(path.parent, first=True)  # a mistake in a file of links shows now, not when the peer connects
     return peers
-
-
-def _minutes(hours: str) -> tuple[int, int]:
-    """Parse HH:MM-HH:MM into minutes of the day."""
-    found = _HOURS.fullmatch(hours)
-    if found is not None:
-        start, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
-        if max(start, end) <= 24 * 60:
-            return start, end
-    raise ValueError("hours are HH:MM-HH:MM, such as 08:00-18:30")
-
-
-def _rate(text: str) -> float:
-    found = _RATE.fullmatch(text)
-    if found is None:
-        raise ValueError("a bandwidth is a number of bytes per second, such as 500k or 2M")
-    return float(found.group(1)) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found.group(2)]
-
-
-def address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT, or [HOST]:PORT for IPv6; raise `SettingsError` if it is neither."""
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
-    try:
-        sound = ip_address(bare).version == 6 if bare else not host or _HOST.fullmatch(host) is not None
-    except ValueError:
-        sound = False
-    if not sound or not colon or not port.isascii() or not port.isdecimal() or int(port[:6]) > 65535:
-        raise SettingsError(f"{text!r}: an address is HOST:PORT, or [HOST]:PORT for IPv6")
-    return bare or host or "0.0.0.0", int(port)

@@ -42,13 +42,9 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 _ALERTS = (
-    ("Hostname", "name"),
-    ("certificate has expired", "expired"),
-    ("certificate is not yet valid", "expired"),
-    ("CERTIFICATE_VERIFY_FAILED", "stranger"),
-    ("certificate", "stranger"),
-    ("Peer name", "name"),
-)
+    ("Hostname", "name"), ("certificate has expired", "expired"), ("certificate is not yet valid", "expired"),
+    ("CERTIFICATE_VERIFY_FAILED", "stranger"), ("certificate", "stranger"), ("Peer name", "name"),
+)  # fmt: skip
 
 
 def library(what: str = "a node") -> Any:

@@ -126,12 +126,9 @@ class Authority:
         """
         for name in (KEY, AUTHORITY, BOOK):
             if not (folder / name).is_file():
-                meant = f"; did you mean {folder / 'authority'}?" if (folder / "authority" / KEY).is_file() else ""
-                raise IdentityError(
-                    "unreadable",
-                    f"{folder}: is not an authority's folder; it has no {name}"
-                    f"{meant or '. Make one: fkge cert authority'}",
-                )
+                within = folder / "authority"
+                meant = f"; did you mean {within}?" if (within / KEY).is_file() else ". Make one: fkge cert authority"
+                raise IdentityError("unreadable", f"{folder}: is not an authority's folder; it has no {name}{meant}")
         return cls(folder)
 
     @property

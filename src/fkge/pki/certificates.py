@@ -19,15 +19,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import AttributeOID, NameOID
 
@@ -159,7 +154,7 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
             "it (fkge cert renew) and have the old certificate revoked.",
         )
     with parsing(str(path), "a private key in PEM"):
-        key = load_pem_private_key(path.read_bytes(), None)
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
             raise ValueError("it is not ECDSA P-256")
     return key

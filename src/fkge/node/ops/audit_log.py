@@ -142,16 +142,13 @@ class AuditLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def left(
-        self, *, to: str, what: str, nbytes: int, digest: str, protection: str, price: str | None, session: int
-    ) -> None:
+    def left(self, to: str, what: str, body: bytes, *, protection: str, price: str | None, session: int) -> None:
         """Record that something is about to leave.
 
         Args:
             to: the peer.
             what: the kind of message.
-            nbytes: its length.
-            digest: SHA-256 of the bytes, in hex.
+            body: its bytes, of which length and SHA-256 are recorded.
             protection: what covers it, in words that recur, so that they can be added up; "none" is one.
             price: what paid for it, such as the key of its entry in the privacy ledger; None where nothing did.
             session: the exchange that it belongs to.
@@ -159,9 +156,8 @@ class AuditLog:
         Raises:
             NodeError: it could not be written, so it must not leave.
         """
-        self._write(
-            "left", to=to, what=what, bytes=nbytes, digest=digest, protection=protection, price=price, session=session
-        )
+        known = {"to": to, "what": what, "bytes": len(body), "digest": digest(body)}
+        self._write("left", **known, protection=protection, price=price, session=session)
 
     def note(self, event: str, /, **fields: Any) -> None:
         """Record another event that matters to an auditor, such as a start, a refusal or an alignment.

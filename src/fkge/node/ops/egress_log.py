@@ -4,7 +4,6 @@ protection and price.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from fkge.federation import Released
@@ -17,11 +16,9 @@ _PAID = {"Update": "DP-SGD", "Gradient": "noised votes"}
 """The protection of messages that were paid for; their price is the entry of the ledger."""
 
 _ALIGNMENT = {
-    "Keys": "none: how many keys there are",
-    "Intersect": "private set intersection",
-    "Pact": "public",
+    "Keys": "none: how many keys there are", "Intersect": "private set intersection", "Pact": "public",
     "Tokens": "random bits",
-}
+}  # fmt: skip
 """The protection of messages of an alignment session."""
 
 
@@ -54,13 +51,5 @@ class EgressLog:
         self._write(peer, what, body, protection, price, session)
 
     def _write(self, peer: str, what: str, body: bytes, protection: str, price: str | None, session: int) -> None:
-        self._audit.left(
-            to=peer,
-            what=what,
-            nbytes=len(body),
-            digest=hashlib.sha256(body).hexdigest(),
-            protection=protection,
-            price=price,
-            session=session,
-        )
+        self._audit.left(peer, what, body, protection=protection, price=price, session=session)
         self._metrics.sent(peer, what, len(body))

@@ -205,12 +205,8 @@ class Log(logging.handlers.RotatingFileHandler):
             event, place = str(record.msg), {}
         now, level = record.created, min(record.levelno, logging.ERROR)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-        out: dict[str, object] = {
-            "time": moment,
-            "level": LEVELS[level // 10 - 1],
-            "event": self._clean("event", event),
-            **place,
-        }
+        out: dict[str, object] = {"time": moment, "level": LEVELS[level // 10 - 1]}
+        out |= {"event": self._clean("event", event), **place}
         allowed = NUMBERS | FLAGS | KNOWN | self._words.keys() | {"error"}
         out |= {n: self._clean(n, value) for n, value in fields.items() if n in allowed and n not in out}
         if left_out := sum(name not in allowed or name in ("time", "level", "event") for name in fields):

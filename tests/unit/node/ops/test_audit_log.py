@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,13 +23,11 @@ from fkge.errors import LedgerError, NodeError
 from fkge.node.ops.audit_log import AuditLog, entries, verify
 from fkge.privacy.tamper_evident import GENESIS
 
-DIGEST = "ab" * 32
-
 
 def leave(log: AuditLog, count: int, to: str = "genes") -> None:
     for session in range(count):
         log.left(
-            to=to, what="Update", nbytes=100, digest=DIGEST, protection="none", price="epoch 3", session=session
+            to=to, what="Update", body=bytes(100), protection="none", price="epoch 3", session=session
         )  # fmt: skip
 
 
@@ -48,13 +47,15 @@ def lines_of(path: Path) -> list[bytes]:
 def test_an_entry_is_complete_and_written_at_once(tmp_path: Path) -> None:
     with AuditLog.open(tmp_path, "clinic") as log:
         log.left(
-            to="genes", what="Update", nbytes=7, digest=DIGEST, protection="none: rows", price=None, session=4
+            to="genes", what="Update", body=bytes(7), protection="none: rows", price=None, session=4
         )  # fmt: skip
         told = [json.loads(line) for line in lines_of(tmp_path / "audit-000001.log")]
         assert told[0]["event"] == "opened"
         assert told[0]["node"] == "clinic"
-        wanted = {"seq": 2, "event": "left", "to": "genes", "what": "Update", "bytes": 7, "digest": DIGEST,
-                  "protection": "none: rows", "price": None, "session": 4, "chain": log.head}  # fmt: skip
+        wanted = {
+            "seq": 2, "event": "left", "to": "genes", "what": "Update", "bytes": 7, "protection": "none: rows",
+            "digest": hashlib.sha256(bytes(7)).hexdigest(), "price": None, "session": 4, "chain": log.head,
+        }  # fmt: skip
         assert {key: told[1][key] for key in wanted} == wanted
         assert set(told[1]) == {*wanted, "time"}
 
@@ -69,7 +70,7 @@ def test_any_text_can_be_written_and_read_again(
     folder = tmp_path_factory.mktemp("log")
     fields = {key: value for key, value in noted.items() if key not in ("seq", "time", "event", "chain", "self")}
     with AuditLog.open(folder, texts[0]) as log:
-        log.left(to=texts[1], what=texts[2], nbytes=1, digest="", protection=texts[3], price=texts[0], session=0)
+        log.left(to=texts[1], what=texts[2], body=b"x", protection=texts[3], price=texts[0], session=0)
         log.note("noted", **fields)
     assert verify(folder).entries == 3
     first, left, note = entries(folder)
@@ -256,7 +257,7 @@ from pathlib import Path
 from fkge.node.ops.audit_log import AuditLog
 log = AuditLog.open(Path(sys.argv[1]), "clinic", file_bytes=20000)
 for session in range(10**9):
-    log.left(to="genes", what="Update", nbytes=1, digest="", protection="none", price=None, session=session)
+    log.left(to="genes", what="Update", body=b"x", protection="none", price=None, session=session)
     if session % 100 == 0:
         print(session, flush=True)
 """
@@ -330,12 +331,12 @@ log = AuditLog.open(Path(sys.argv[1]), "clinic")
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
 try:
     while True:
-        log.left(to="genes", what="Update", nbytes=1, digest="", protection="none", price=None, session=0)
+        log.left(to="genes", what="Update", body=b"x", protection="none", price=None, session=0)
 except NodeError as error:
     print(error)
 full = log.entries
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-log.left(to="genes", what="Update", nbytes=1, digest="", protection="none", price=None, session=0)
+log.left(to="genes", what="Update", body=b"x", protection="none", price=None, session=0)
 assert log.entries == full + 1
 log.close()
 """
@@ -407,7 +408,7 @@ def test_the_command_line_shows_and_adds_up(tmp_path: Path) -> None:
     with AuditLog.open(tmp_path / "audit", "clinic") as log:
         leave(log, 3)
         leave(log, 2, to="shop")
-        log.left(to="shop", what="Accept", nbytes=5, digest=DIGEST, protection="public", price=None, session=9)
+        log.left(to="shop", what="Accept", body=bytes(5), protection="public", price=None, session=9)
         log.note("refused", peer="shop", reason="\x1b[31mbudget")
     place = str(tmp_path)
     told = json.loads(fkge("audit-log", "show", place, "--json")[1])
