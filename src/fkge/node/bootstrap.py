@@ -115,9 +115,7 @@ class Bootstrap:
             self.check()
         elif common := self._rows([peer])[1]:
             self._agreement.include(peer, common[peer])
-            self._send([self._agreement.messages()])
-            self._replay(peer)
-            self._check_done()
+            self._send_round([peer])
 
     def receive(self, peer: str, tokens: pb.Tokens) -> None:
         """Take in a peer's tokens.
@@ -216,8 +214,13 @@ class Bootstrap:
         self._emit(AgreementStarted())
         # No path between two members is longer than there are members, whichever of them have come.
         self._agreement = TokenAgreement(*self._rows(self._members & self._present), len(self._members) + 1)
+        self._send_round(sorted(self._present))
+
+    def _send_round(self, replay: Iterable[str] = ()) -> None:
+        """Send the tokens of a round that begins, and take in those of `replay` that came before."""
+        assert self._agreement is not None
         self._send([self._agreement.messages()])
-        for peer in sorted(self._present):
+        for peer in replay:
             self._replay(peer)
         self._check_done()
 
@@ -233,8 +236,7 @@ class Bootstrap:
         assert self._agreement is not None
         if peers:
             self._agreement.leave_out(peers)
-            self._send([self._agreement.messages()])
-            self._check_done()
+            self._send_round()
 
     def _send(self, rounds: list[dict[str, pb.Tokens]]) -> None:
         """Send one round's tokens after the other's; a member that is not here gets the current ones when it comes."""

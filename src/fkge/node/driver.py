@@ -206,14 +206,10 @@ class NodeDriver:
             (item := order.following(finished=driver.round_over and not self._training)) is not None
         ):
             what, name, body = item
-            if what == "begin":
-                driver.begin()
-            elif what == "deliver":
+            if what == "deliver":
                 driver.participant.deliver(name, body)
-            elif what == "finish":
-                driver.finish()
             else:
-                driver.wake()
+                {"begin": driver.begin, "finish": driver.finish, "wake": driver.wake}[what]()
 
     def _wake(self) -> None:
         self._timer = None

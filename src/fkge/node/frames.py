@@ -6,6 +6,8 @@ be decoded is refused with a typed reason.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from google.protobuf.message import DecodeError
 
 from fkge.errors import PeerError
@@ -23,6 +25,7 @@ MEETING, FEDERATION = 1, 2
 """Channels: alignment and tokens, which come first, and the exchanges."""
 
 _SENTENCE = 500
+_Framed = TypeVar("_Framed", pb.Frame, pb.Meeting)
 
 
 class Refused(PeerError):
@@ -51,13 +54,9 @@ def decode_frame(data: bytes) -> pb.Frame:
     """
     if len(data) > FRAME_LIMIT:
         raise Refused("too_large", f"a frame of {len(data):,} bytes; {FRAME_LIMIT:,} is the most")
-    try:
-        frame: pb.Frame = pb.Frame.FromString(data)
-    except DecodeError:
-        raise Refused("malformed", "a frame that is none of this protocol, or cut short") from None
-    if frame.WhichOneof("is") is None:
-        raise Refused("malformed", "a frame without anything in it")
-    return frame
+    return _decoded(
+        pb.Frame, data, "a frame that is none of this protocol, or cut short", "a frame without anything in it"
+    )
 
 
 def decode_meeting(body: bytes) -> pb.Meeting:
@@ -66,12 +65,16 @@ def decode_meeting(body: bytes) -> pb.Meeting:
     Raises:
         Refused: it is none.
     """
+    return _decoded(pb.Meeting, body, "an alignment message that cannot be read", "an empty alignment message")
+
+
+def _decoded(kind: type[_Framed], data: bytes, unreadable: str, empty: str) -> _Framed:
     try:
-        message: pb.Meeting = pb.Meeting.FromString(body)
+        message: _Framed = kind.FromString(data)
     except DecodeError:
-        raise Refused("malformed", "an alignment message that cannot be read") from None
+        raise Refused("malformed", unreadable) from None
     if message.WhichOneof("is") is None:
-        raise Refused("malformed", "an empty alignment message")
+        raise Refused("malformed", empty)
     return message
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, cast
 
 from fkge.align import PsiSettings
 from fkge.align.links import Kind
@@ -110,10 +110,8 @@ class Intersection:
 
 
 def _turn(role: Role, frame: bytes | None) -> Turn:
-    if frame is not None:
-        return Turn(role.step(frame), role.found, role.refused)
-    assert isinstance(role, PsiClient)
-    return Turn(role.start(), role.found, role.refused)
+    sends = cast(PsiClient, role).start() if frame is None else role.step(frame)
+    return Turn(sends, role.found, role.refused)
 
 
 def _main(pipe: Connection) -> None:

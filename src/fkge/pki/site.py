@@ -31,7 +31,7 @@ from fkge.errors import IdentityError, RunError
 from fkge.files import sync_folder, write_atomically
 from fkge.pki import certificates as certs
 from fkge.pki.certificates import AUTHORITY, CERTIFICATE, KEY, KIT, NEXT_KEY, REQUEST, REVOKED
-from fkge.pki.kits import Kit, Member
+from fkge.pki.kits import Kit
 from fkge.pki.trust import SIGNATURE_PREFIX, Trust
 
 
@@ -93,11 +93,6 @@ class Identity:
     def short_fingerprint(self) -> str:
         return certs.short_fingerprint(self.fingerprint)
 
-    @property
-    def members(self) -> dict[str, Member]:
-        """All owners of the consortium, by the kit."""
-        return self.kit.members
-
     def check(self, now: datetime) -> None:
         """Raise `IdentityError` unless this site's own certificate is valid now."""
         self.trust.check(self.certificate_pem, now, self.name)
@@ -105,9 +100,6 @@ class Identity:
     def sign(self, data: bytes) -> bytes:
         """Sign `data` for `Trust.verify`; a prefix makes the signature useless anywhere else, such as in TLS."""
         return self._key.sign(SIGNATURE_PREFIX + data, ec.ECDSA(SHA256()))
-
-    def __repr__(self) -> str:
-        return f"Identity({self.name!r} of {self.consortium!r}, {self.short_fingerprint})"
 
 
 # -- requests --------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_provisioning_again_adds_members_and_keeps_keys_and_edited_files(plan: P
     for name, done in before.items():
         assert after[name].identity.fingerprint == done.identity.fingerprint
         assert after[name].identity.serial == done.identity.serial
-        assert "labs" in after[name].identity.members
+        assert "labs" in after[name].identity.kit.members
     assert "ratio = 0.5" in mine.read_text()
     assert "labs" in (mine.parent / "peers.toml.new").read_text()
     assert any("stays as it is" in note for note in after["clinic"].notes)
@@ -122,7 +122,7 @@ def test_provisioning_again_only_rewrites_kits_of_members_whose_key_is_not_here(
     for folder, name in ((away, "clinic"), (copy, "genes")):
         data = Authority.open(out / "authority").kit(name).read_bytes()
         done = install(data, "kit", folder, NOW, refuse)
-        assert "labs" in done.identity.members
+        assert "labs" in done.identity.kit.members
         done.identity.trust.check((folder / CERTIFICATE).read_bytes(), NOW, name)
 
 

@@ -23,7 +23,7 @@ from tests.unit.pki.sites import ADDRESSES, DAY, NOW, agree, approved, consortiu
 def test_loads_an_identity(trial: Path) -> None:
     clinic = Identity.load(trial / "kits" / "clinic")
     assert (clinic.name, clinic.consortium) == ("clinic", "trial")
-    assert {name: member.address for name, member in clinic.members.items()} == ADDRESSES
+    assert {name: member.address for name, member in clinic.kit.members.items()} == ADDRESSES
     assert clinic.expires.tzinfo is not None
     assert timedelta(days=364) < clinic.expires - NOW < timedelta(days=366)
     assert clinic.authority_pem == (trial / "authority" / "authority.pem").read_bytes()

@@ -19,6 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
+from functools import partialmethod
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -136,24 +137,17 @@ class Log(logging.handlers.RotatingFileHandler):
         with self.lock or contextlib.nullcontext():
             self._known |= frozenset(texts)
 
-    def debug(self, event: str, **fields: object) -> None:
-        self.write("debug", event, fields)
-
-    def info(self, event: str, **fields: object) -> None:
-        self.write("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.write("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self.write("error", event, fields)
-
-    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+    def write(self, level: str, event: str, /, **fields: object) -> None:
         """Write one line, if `level` is high enough. An exception as `error` is known by its type, not its message."""
         record = logging.LogRecord("fkge.node", logging.getLevelName(level.upper()), "", 0, event, None, None)
         record.fields = fields
         if record.levelno >= self.level:
             self.handle(record)
+
+    debug = partialmethod(write, "debug")
+    info = partialmethod(write, "info")
+    warning = partialmethod(write, "warning")
+    error = partialmethod(write, "error")
 
     def listen(self, *loggers: str) -> logging.Handler:
         """Take warnings and errors of libraries, too.

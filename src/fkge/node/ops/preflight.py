@@ -121,7 +121,7 @@ def _certificate(site: _Site) -> Results:
 
 
 def _members(site: _Site) -> Results:
-    members = {} if site.identity is None else site.identity.members
+    members = {} if site.identity is None else site.identity.kit.members
     for name in site.config.peers:
         if members and name not in members:
             yield "mind", f"[peers.{name}]: is no member in the installed kit{did_you_mean(name, members)}"

@@ -54,7 +54,7 @@ class Records:
     def state(self, state: NodeState) -> None:
         """The node is in another state."""
         self.metrics.state(state)
-        self.log.write("debug" if state in _OFTEN else "info", "state", {"state": str(state)})
+        self.log.write("debug" if state in _OFTEN else "info", "state", state=str(state))
 
     def certificate(self, error: IdentityError) -> None:
         """The node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
@@ -82,7 +82,7 @@ class Records:
                 self._refused(stranger, name, why)
             case Notice(fields, logged, audited, level):
                 if logged:
-                    log.write(level, logged, fields)
+                    log.write(level, logged, **fields)
                 if audited:
                     audit.note(audited, **fields)
             case ExchangeAbandoned(name, outcome):

@@ -60,9 +60,9 @@ def test_a_label_or_a_key_never_comes_out(
     with Log(path) as log:
         log.know("genes")
         for value in (secret, raw, [secret], {secret: secret}, GraphError("x", secret, ""), int.from_bytes(raw) << 64):
-            log.write("info", "aligned", {name: value, unlisted: value})
-        log.write("info", secret, {})
-        log.write("info", "aligned", {secret: 1})
+            log.write("info", "aligned", **{name: value, unlisted: value})
+        log.write("info", secret)
+        log.write("info", "aligned", **{secret: 1})
         logger = logging.Logger("grpc._cython", logging.DEBUG)
         logger.addHandler(handler := log.listen())
         logger.warning("refused %s", secret)
