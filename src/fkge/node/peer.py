@@ -121,7 +121,6 @@ class Peer:
             self.session.send(channel, body)
         except Refused as error:
             self.hang_up(error)
-            return
         self._bell.set()
 
     @property

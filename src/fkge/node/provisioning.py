@@ -77,12 +77,7 @@ def _write_files(folder: Path, kit: Kit, previous: Kit | None) -> Iterator[str]:
 
 
 def _files(kit: Kit) -> dict[str, str]:
-    links = {
-        f"links/{peer}.{kind}.tsv": text
-        for peer, texts in kit.links.items()
-        for kind, text in (("entities", texts.entities), ("relations", texts.relations))
-        if text is not None
-    }
+    links = {f"links/{p}.{kind}.tsv": text for p, both in kit.links.items() for kind, text in both.texts.items()}
     node, peers = _node_toml(kit), _peers_toml(kit)
     return links | {"node.toml": node, "peers.toml": peers, "federation.toml": _federation_toml(kit)}
 
@@ -107,8 +102,7 @@ def _peers_toml(kit: Kit) -> str:
         given["founder"] = member.founder
         if (links := kit.links.get(name)) is not None:
             given |= {"same": True} if links.same else {}
-            for kind, text in (("entities", links.entities), ("relations", links.relations)):
-                given |= {} if text is None else {kind: f"links/{name}.{kind}.tsv"}
+            given |= {kind: f"links/{name}.{kind}.tsv" for kind in links.texts}
         lines += ["", f"[peers.{name}]", *_lines(PeerSettings, given)]
     return "\n".join(lines) + "\n"
 

@@ -66,7 +66,6 @@ class Session:
         self.waiting = 0
         """Bytes that are kept until the other side has confirmed them."""
         self._coming: list[bytes] = []
-        self._coming_size = 0
         self._coming_channel = 0
 
     # -- out -----------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ class Session:
         if self._coming and part.channel != self._coming_channel:
             raise Refused("malformed", "a message that changes its channel half-way")
         body = part.body  # a copy, each time it is asked for
-        size = self._coming_size + len(body)
+        size = len(self._coming) * self._part + len(body)
         if size > limit:
             raise Refused("too_large", f"a message of more than {limit:,} bytes, which is the most here")
         if part.more and len(body) != self._part:  # or many tiny ones would take far more memory than the message
@@ -154,10 +153,7 @@ class Session:
         self.received = step
         if part.more:
             self._coming.append(body)
-            self._coming_size, self._coming_channel = size, part.channel
+            self._coming_channel = part.channel
             return None
-        if not self._coming:
-            return part.channel, body
-        body = b"".join([*self._coming, body])
-        self._coming, self._coming_size = [], 0
-        return part.channel, body
+        whole, self._coming = b"".join([*self._coming, body]), []
+        return part.channel, whole

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -281,11 +281,9 @@ class Authority:
             return
         trust = Trust(certs.pem(self._certificate))
         for line in held:
-            try:
+            with suppress(IdentityError):
                 trust.verify(self._issued(line).read_bytes(), certs.voucher_text(request.key), request.voucher)
                 return
-            except IdentityError:
-                continue
         forged = "; the present key did not sign this one" if request.voucher else ""
         raise IdentityError(
             "name",

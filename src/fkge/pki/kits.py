@@ -51,6 +51,12 @@ class LinkTexts(Settings):
     entities: str | None = Field(None, description="the text of a file of pairs")
     relations: str | None = Field(None, description="the text of a file of pairs")
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts that there are, by what they link: entities, relations."""
+        found = {"entities": self.entities, "relations": self.relations}
+        return {kind: text for kind, text in found.items() if text is not None}
+
 
 # -- the consortium's file -------------------------------------------------------------------------
 
@@ -121,10 +127,8 @@ class Consortium:
         for pair in self.links:
             if name in pair.between:
                 first = pair.between[0] == name
-                entities, relations = (
-                    text if first or text is None else _swap_columns(text) for text in (pair.entities, pair.relations)
-                )
-                found[pair.between[first]] = LinkTexts(same=pair.same, entities=entities, relations=relations)
+                texts = {kind: text if first else _swap_columns(text) for kind, text in pair.texts.items()}
+                found[pair.between[first]] = LinkTexts(same=pair.same, **texts)
         return found
 
 
@@ -135,12 +139,8 @@ def _pair(table: dict[str, object], where: str, folder: Path, members: dict[str,
     for name in pair.between:
         if name not in members:
             raise SettingsError(f"{where}: there is no member {name!r}{did_you_mean(name, members)}")
-    texts = {
-        kind: "".join(f"{a}\t{b}\n" for a, b in read_links(folder / file))
-        for kind, file in (("entities", pair.entities), ("relations", pair.relations))
-        if file is not None
-    }
-    return pair.model_copy(update=texts)
+    read = {kind: read_links(folder / file) for kind, file in pair.texts.items()}
+    return pair.model_copy(update={k: "".join(f"{a}\t{b}\n" for a, b in links) for k, links in read.items()})
 
 
 def _swap_columns(text: str) -> str:
