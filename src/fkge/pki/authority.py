@@ -372,9 +372,8 @@ class Authority:
         try:
             return _Book.model_validate_json(path.read_bytes())
         except ValueError as error:
-            raise IdentityError(
-                "unreadable", f"{path}: is damaged ({str(error).splitlines()[0]}). Restore it from a copy."
-            ) from None
+            what = str(error).splitlines()[0]
+            raise IdentityError("unreadable", f"{path}: is damaged ({what}). Restore it from a copy.") from None
 
 
 def _certificate(

@@ -82,7 +82,7 @@ def test_a_revoked_member_is_removed_with_its_kit(authority: Authority, clinic: 
     assert set(authority.members) == {"clinic"}
     assert not authority.kit("genes").exists()
     fresh = put(authority.kit("clinic"), tmp_path / "clinic")
-    assert set(fresh.members) == {"clinic"}
+    assert set(fresh.kit.members) == {"clinic"}
     certificate = Identity.load(tmp_path / "genes").certificate_pem
     assert reason(lambda: fresh.trust.check(certificate, NOW)) == "revoked", "the new kit has the new list in it"
     assert reason(lambda: clinic.trust.reload() and clinic.trust.check(certificate, NOW)) == "revoked", (
