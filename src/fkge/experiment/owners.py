@@ -101,11 +101,6 @@ class SimulatedOwner:
         return self.store.name
 
     @property
-    def folder(self) -> Path:
-        """Of its store."""
-        return self.store.folder
-
-    @property
     def settings(self) -> FederationSettings:
         return self.store.settings
 

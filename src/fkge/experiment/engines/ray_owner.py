@@ -23,7 +23,6 @@ from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
-from fkge.experiment.engines.workers import Failed
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation.driver import Driver
 from fkge.federation.participant import RoundReport
@@ -34,6 +33,14 @@ BY_REFERENCE = 64 * 1024
 
 _T = TypeVar("_T")
 _Events = list[tuple[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The reply of an actor that has failed."""
+
+    why: str
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def _replies(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
         try:
             return method(*args)
         except EngineError as error:
-            return Failed(str(error), "")
+            return Failed(str(error))
         except Exception as error:
             return Failed(f"{type(error).__name__}: {error}", traceback.format_exc())
 
@@ -122,16 +129,14 @@ class OwnerActor:
         return Place(os.getpid(), ray.get_runtime_context().get_node_id(), host)
 
     @_in_thread
-    def take(self, arm: Arm, recordings: Path | None, restarted: bool) -> Opened:
+    def take(self, arm: Arm, recording: Path | None, restarted: bool) -> Opened:
         """Begin an arm, or resume it from its checkpoint."""
         assert self._store is not None
         if self._owner is not None:
             self._driver.close()
         self._round = None
         self._take_events()
-        self._owner = SteppedOwner(
-            self._store, arm, self._emit, self._attend, restarted=restarted, recordings=recordings
-        )  # fmt: skip
+        self._owner = SteppedOwner(self._store, arm, self._emit, self._attend, restarted=restarted, recording=recording)
         owner = self._owner.owner
         return Opened(frozenset(owner.peers), owner.work, owner.trainer.epoch)
 

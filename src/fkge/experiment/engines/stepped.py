@@ -15,7 +15,6 @@ from fkge.experiment.arms import Arm
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Joined, Lost, Wake
-from fkge.federation.owner import Owner
 from fkge.federation.participant import Emit, RoundReport
 
 
@@ -71,9 +70,8 @@ class SteppedOwner:
     Args:
         owner: whose.
         arm: the arm to run.
-        emit, attend, late: see `Driver`.
+        emit, attend, late, recording: see `Driver`.
         restarted: peers have seen an earlier incarnation, whether or not it left a checkpoint.
-        recordings: a folder for the owner's recording, NAME.tape.
     """
 
     def __init__(
@@ -85,19 +83,15 @@ class SteppedOwner:
         *,
         late: bool = False,
         restarted: bool = False,
-        recordings: Path | None = None,
+        recording: Path | None = None,
     ) -> None:
         self._posts: list[tuple[str, int, Any]] = []
         self.driver = Driver(
-            ArmJob(owner, arm), self._post, emit, late=late, attend=attend, progress_seconds=0.0,
-            recording=None if recordings is None else recordings / f"{owner.name}.tape",
-        )  # fmt: skip
+            ArmJob(owner, arm), self._post, emit, late=late, attend=attend, progress_seconds=0.0, recording=recording
+        )
+        self.owner = self.driver.owner
         if restarted:
             self.owner.renew_secret()
-
-    @property
-    def owner(self) -> Owner:
-        return self.driver.owner
 
     def _post(self, peer: str, data: bytes) -> None:
         self._posts.append((peer, len(data), data))

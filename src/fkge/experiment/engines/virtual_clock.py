@@ -69,12 +69,11 @@ class OwnerHandle(Protocol):
         concurrent: it works while others do.
     """
 
-    @property
-    def peers(self) -> frozenset[str]: ...
+    peers: frozenset[str]
+    concurrent: bool
+
     @property
     def triples(self) -> int: ...
-    @property
-    def concurrent(self) -> bool: ...
 
     def send(self, given: Input) -> Callable[[], Reaction]:
         """Send an input; what is returned waits for the reaction."""
@@ -94,19 +93,19 @@ class _Due(NamedTuple):
 
     Attributes:
         when, number: order the heap; numbers break ties in the order of creation.
-        matters: the arm is not over before this; a timer of an owner at rest does not matter.
-        valid: whether it still stands when its moment has come.
         name, given: the owner and its input; None for an action.
         action: what the clock itself does.
+        valid: whether it still stands when its moment has come.
+        matters: the arm is not over before this; a timer of an owner at rest does not matter.
     """
 
     when: float
     number: int
-    matters: bool
-    valid: Callable[[], bool]
-    name: str | None
-    given: Input | None
-    action: Callable[[], None]
+    name: str | None = None
+    given: Input | None = None
+    action: Callable[[], None] = lambda: None
+    valid: Callable[[], bool] = lambda: True
+    matters: bool = True
 
 
 class VirtualClock:
@@ -160,11 +159,11 @@ class VirtualClock:
 
     # -- the clock -----------------------------------------------------------------------------------
 
-    def run(self, stop: Stop | None) -> bool:
+    def run(self, stop: Stop) -> bool:
         """Run the arm to its end. False if it ended early, by `stop` or a loss."""
         try:
             self._begin()
-            while not (stop is not None and stop()):  # perhaps within the very first training
+            while not stop():  # perhaps within the very first training
                 if not self._heap or self._quiet():
                     break
                 self._advance(heapq.heappop(self._heap))
@@ -174,8 +173,7 @@ class VirtualClock:
             if stuck:
                 raise EngineError(f"{', '.join(stuck)} wait for something that will not come; this is a fault in fkge")
         except Stopped:
-            for name in self._present():
-                self._owners[name].halt()
+            self._halt()
             for name in self._present():
                 with contextlib.suppress(OwnerLost):  # then its last checkpoint stands
                     self._owners[name].save()
@@ -184,6 +182,10 @@ class VirtualClock:
 
     def _present(self) -> list[str]:
         return [name for name in self._owners if name not in self._gone]
+
+    def _halt(self) -> None:
+        for name in self._present():
+            self._owners[name].halt()
 
     def _begin(self) -> None:
         for name in list(self._owners):
@@ -232,17 +234,9 @@ class VirtualClock:
             if later.matters and later.number not in self._ahead:
                 self._ahead[later.number] = self._owners[later.name].send(later.given)
 
-    def _schedule(
-        self,
-        when: float,
-        name: str | None = None,
-        given: Input | None = None,
-        *,
-        action: Callable[[], None] = lambda: None,
-        valid: Callable[[], bool] = lambda: True,
-        matters: bool = True,
-    ) -> None:
-        heapq.heappush(self._heap, _Due(when, next(self._count), matters, valid, name, given, action))
+    def _schedule(self, when: float, *what: Any, **more: Any) -> None:
+        """Put a `_Due` on the heap."""
+        heapq.heappush(self._heap, _Due(when, next(self._count), *what, **more))
 
     # -- owners --------------------------------------------------------------------------------------
 
@@ -344,8 +338,7 @@ class VirtualClock:
         try:
             return all(self._concluded(name, end) for name, end in ends.items())
         except Stopped:
-            for name in self._present():
-                self._owners[name].halt()
+            self._halt()
             for name, end in ends.items():
                 if name not in self._gone:
                     with contextlib.suppress(OwnerLost):
