@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
 
 from fkge.dashboard.events import Json
+from fkge.embed import Tables
 from fkge.errors import FkgeError, RunError
-
-if TYPE_CHECKING:
-    from fkge.embed import Tables
-    from fkge.graph import Graph
+from fkge.evaluation import neighbors, predict
+from fkge.experiment.training_run import Run
+from fkge.graph import Graph, load_graph
+from fkge.settings import TrainSettings
 
 Kind = Literal["entity", "relation"]
 
@@ -41,8 +44,6 @@ def _version(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=GRAPHS)
 def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
     """A graph, and its labels case-folded."""
-    from fkge.graph import load_graph
-
     graph = load_graph(path)
     return graph, {
         "entity": [label.casefold() for label in graph.entities],
@@ -53,9 +54,6 @@ def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
 @lru_cache(maxsize=MODELS)
 def _load_model(folder: Path, version: tuple[int, int], graph: Graph) -> Tables:
     """The vectors of an owner in an arm."""
-    from fkge.experiment.training_run import Run
-    from fkge.settings import TrainSettings
-
     return Run(folder, graph, TrainSettings.load(folder / "settings.toml")).load("cpu")
 
 
@@ -80,8 +78,6 @@ class ModelQueries:
 
     def examples(self, owner: str, count: int = 4) -> list[dict[str, str]]:
         """Queries whose answers are in the owner's test set, the same ones each time."""
-        import numpy as np
-
         with self._turn():
             graph, _ = self._graph(owner)
         chosen = np.random.default_rng(0).permutation(len(graph.test))[:count]
@@ -113,8 +109,6 @@ class ModelQueries:
         """
 
         def ask(tables: Tables, graph: Graph) -> Json:
-            from fkge.evaluation import predict
-
             stated = _stated(graph, (head, relation, tail))
             hidden = set() if known else {label for label, split in stated.items() if not split.startswith("test")}
             found = predict(
@@ -137,24 +131,20 @@ class ModelQueries:
         """The `top` nearest entities to `entity`, by arm, with their cosine; or ``missing``, as in `predict`."""
 
         def ask(tables: Tables, graph: Graph) -> Json:
-            from fkge.evaluation import neighbors
-
             found = neighbors(tables, graph, entity, top=top)
             return {"answers": [{"label": near.label, "similarity": _finite(near.similarity)} for near in found]}
 
         return self._each(owner, arms, ask)
-
-    def has_model(self, owner: str, arm: str) -> bool:
-        folder = self._run / "arms" / arm / owner
-        return (folder / "model.safetensors").exists() and (folder / "settings.toml").exists()
 
     def _each(self, owner: str, arms: Sequence[str], ask: Callable[[Tables, Graph], Json]) -> dict[str, Json]:
         with self._turn():
             graph, _ = self._graph(owner)
             out = {}
             for arm in arms:
-                if self.has_model(owner, arm):
-                    out[arm] = ask(self._model(owner, arm, graph), graph)
+                folder = self._run / "arms" / arm / owner
+                model = folder / "model.safetensors"
+                if model.exists() and (folder / "settings.toml").exists():
+                    out[arm] = ask(_load_model(folder, _version(model), graph), graph)
                 else:
                     out[arm] = {
                         "missing": f"{owner} has no model in {arm} yet: it is written when that arm is finished"
@@ -167,10 +157,6 @@ class ModelQueries:
             return _load_graph(path, _version(path))
         except FileNotFoundError:
             raise RunError(f"{owner}: its graph is not there yet; wait until the simulation is created") from None
-
-    def _model(self, owner: str, arm: str, graph: Graph) -> Tables:
-        folder = self._run / "arms" / arm / owner
-        return _load_model(folder, _version(folder / "model.safetensors"), graph)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

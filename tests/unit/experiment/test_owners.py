@@ -104,7 +104,7 @@ def test_an_owner_resumes_where_it_was_saved(tmp_path: Path) -> None:
 
 def test_ranks_are_saved_and_loaded(tmp_path: Path) -> None:
     ranks = Ranks(np.array([[1, 2], [3, 4]]), np.array([[1, 3], [3, 9]]))
-    save_ranks(tmp_path / "ranks.safetensors", ranks, np.array([True, False]))
+    save_ranks(tmp_path / "ranks.safetensors", ranks, np.array([True, False]), np.array([False, False]))
     back, parts = load_ranks(tmp_path / "ranks.safetensors")
     np.testing.assert_array_equal(back.optimistic, ranks.optimistic)
     np.testing.assert_array_equal(back.pessimistic, ranks.pessimistic)
