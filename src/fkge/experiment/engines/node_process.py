@@ -11,7 +11,6 @@ import faulthandler
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.workers import Outbox
 from fkge.experiment.owners import ArmJob, SimulatedOwner
-from fkge.federation.participant import Emit
 from fkge.node.inputs import Inputs, Prepared
 from fkge.node.service import open_node
 from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
@@ -28,27 +26,6 @@ from fkge.pki.authority import Authority
 from fkge.pki.certificates import read_request
 
 _CONSORTIUM = "rehearsal"
-
-
-@dataclass(frozen=True)
-class NodeSpec:
-    """What a node of a rehearsal is.
-
-    Attributes:
-        store: the folder of its owner's store.
-        arm: the arm to run.
-        site: the folder with its key and certificate.
-        state: its folder of state.
-        addresses: of all nodes, by owner.
-        recording: a file to record all messages to.
-    """
-
-    store: Path
-    arm: Arm
-    site: Path
-    state: Path
-    addresses: Mapping[str, str]
-    recording: Path | None
 
 
 def prepare(folder: Path, names: Sequence[str]) -> None:
@@ -62,19 +39,36 @@ def prepare(folder: Path, names: Sequence[str]) -> None:
         site.check_kit(kit.read_bytes(), str(kit), at, now, lambda _: None).install()
 
 
-def run_node(spec: NodeSpec, outbox: Outbox) -> None:
-    """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`."""
+def run_node(
+    folder: Path, arm: Arm, site: Path, state: Path, addresses: Mapping[str, str], tape: Path | None, outbox: Outbox
+) -> None:
+    """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`.
+
+    Args:
+        folder: of its owner's store.
+        arm: the arm to run.
+        site: the folder with its key and certificate.
+        state: its folder of state.
+        addresses: of all nodes, by owner.
+        tape: a file to record all messages to.
+        outbox: sends to the starting process.
+    """
     faulthandler.enable()
-    owner = SimulatedOwner.open(spec.store)
-    store = owner.store
-    own = {"name": store.name, "graph": "", "state": str(spec.state), "listen": spec.addresses[store.name]}
+    owner = SimulatedOwner.open(folder)
+    store, began = owner.store, time.monotonic()
+    own = {"name": store.name, "graph": "", "state": str(state), "listen": addresses[store.name]}
     node = NodeSettings.build({**own, "seed": store.seed, "rehearsal": True, "metrics": "", "grace": 10.0})
-    known = [name for name in store.peers if spec.arm.peers and name not in store.refuses]
-    peers = {name: PeerSettings.build({"address": spec.addresses[name]}) for name in known}
-    config = NodeConfig(spec.site, node, store.settings, peers)
+    known = [name for name in store.peers if arm.peers and name not in store.refuses]
+    peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
     ids = {name: _alignment_id(store.run, store.name, name) for name in peers}
-    observe = _observer(outbox, spec.arm.name, store.name)
-    inputs = Inputs(recording=spec.recording, prepared=Prepared(store, ArmJob(owner, spec.arm), ids), observe=observe)
+
+    def observe(event: str, **fields: Any) -> None:
+        if event != "held":
+            t = round(time.monotonic() - began, 3)
+            outbox.send((event, {"arm": arm.name, "owner": store.name, "t": t, **fields}))
+
+    inputs = Inputs(recording=tape, prepared=Prepared(store, ArmJob(owner, arm), ids), observe=observe)
+    config = NodeConfig(site, node, store.settings, peers)
     asyncio.run(_run(config, inputs, outbox.connection.fileno()))
 
 
@@ -93,13 +87,3 @@ async def _run(config: NodeConfig, inputs: Inputs, control: int) -> None:
 def _alignment_id(run: str, *pair: str) -> str:
     """The id that both sides give their alignment."""
     return hashlib.blake2b("\0".join([run, *sorted(pair)]).encode(), digest_size=16).hexdigest()
-
-
-def _observer(outbox: Outbox, arm: str, owner: str) -> Emit:
-    began = time.monotonic()
-
-    def observe(event: str, **fields: Any) -> None:
-        if event != "held":
-            outbox.send((event, {"arm": arm, "owner": owner, "t": round(time.monotonic() - began, 3), **fields}))
-
-    return observe

@@ -17,7 +17,7 @@ from typing import Self
 
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.base import Engine, never
-from fkge.experiment.engines.node_process import NodeSpec, prepare, run_node
+from fkge.experiment.engines.node_process import prepare, run_node
 from fkge.experiment.engines.workers import Workers
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation.driver import Stop
@@ -50,10 +50,10 @@ class Nodes(Engine):
         addresses = dict(zip(self._stores, _free_ports(len(self._stores)), strict=True))
         for name, store in self._stores.items():
             site, state = self._folder / "sites" / name, self._folder / "arms" / arm.name / name
-            spec = NodeSpec(store.store.folder, arm, site, state, addresses, self._recording(name))
+            spec = store.store.folder, arm, site, state, addresses, self._recording(name)
             # One thread of arithmetic each, and none that spins while it waits: nodes share this machine's cores.
             quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-            workers.start(name, run_node, spec, environment=quiet)
+            workers.start(name, run_node, *spec, environment=quiet)
         dead = set[str]()
         while self._unfinished(arm.name) - dead and not stop():
             dead |= workers.relay(self._emit, _SECONDS_BETWEEN_LOOKS)
