@@ -174,11 +174,6 @@ class SimulatedOwner:
             trained = True
         return owner, trained
 
-    def protocol_config(self, arm: Arm) -> ProtocolConfig:
-        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
-        config = self.store.protocol_config()
-        return config if arm.peers else replace(config, train_alone=True)
-
     def conclude(
         self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
     ) -> bool:
@@ -265,7 +260,9 @@ class ArmJob:
         return self.owner.owner(self.arm, late, secret, ledger)
 
     def protocol_config(self) -> ProtocolConfig:
-        return self.owner.protocol_config(self.arm)
+        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
+        config = self.owner.store.protocol_config()
+        return config if self.arm.peers else replace(config, train_alone=True)
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
         return self.owner.conclude(self.arm, owner, emit, stop, serve)

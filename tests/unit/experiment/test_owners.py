@@ -13,7 +13,7 @@ from fkge.align.links import KINDS
 from fkge.errors import FkgeError, RunError
 from fkge.evaluation import Ranks
 from fkge.experiment.arms import Arm
-from fkge.experiment.owners import SimulatedOwner, load_ranks, save_ranks
+from fkge.experiment.owners import ArmJob, SimulatedOwner, load_ranks, save_ranks
 from fkge.experiment.setup import create_stores
 from fkge.federation import Federation, FederationSettings, Plan
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
@@ -49,7 +49,7 @@ def test_a_created_owner_opens_with_all_it_was_given(tmp_path: Path) -> None:
 def test_an_owner_without_peers_trains_alone(tmp_path: Path) -> None:
     found = members(tmp_path, tiny_federation(OWNERS[:2], refuses=("ant", "bee")))
     arm = Arm("federated", Plan(2, 20, alone=False))
-    assert all(member.peers == {} and member.protocol_config(arm).train_alone for member in found.values())
+    assert all(member.peers == {} and ArmJob(member, arm).protocol_config().train_alone for member in found.values())
 
 
 def test_an_unknown_model_leaves_no_folder(tmp_path: Path) -> None:

@@ -61,13 +61,16 @@ class Opened:
     epoch: int = 0
 
 
-def _replies(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
-    """A method for Ray whose errors are replies, in plain text: their classes may not be known to the reader."""
+def _work(method: Callable[..., _T], queued: bool = True) -> Callable[..., _T | Failed]:
+    """A method for Ray that runs in the actor's one thread of work, if it is `queued`.
+
+    Its errors are replies, in plain text: their classes may not be known to the reader.
+    """
 
     @functools.wraps(method)
-    def replying(*args: Any) -> _T | Failed:
+    def replying(actor: OwnerActor, *args: Any) -> _T | Failed:
         try:
-            return method(*args)
+            return actor.enqueue(lambda: method(actor, *args)).result() if queued else method(actor, *args)
         except EngineError as error:
             return Failed(str(error))
         except Exception as error:
@@ -77,14 +80,8 @@ def _replies(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
     return made
 
 
-def _in_thread(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
-    """Such a method, run in the actor's one thread of work."""
-
-    @functools.wraps(method)
-    def queued(actor: OwnerActor, *args: Any) -> _T:
-        return actor.enqueue(lambda: method(actor, *args)).result()
-
-    return _replies(queued)
+_beside_work = functools.partial(_work, queued=False)
+"""A method that waits for the thread of work, and so must not run in it."""
 
 
 class OwnerActor:
@@ -101,11 +98,11 @@ class OwnerActor:
         self._store: SimulatedOwner | None = None
         self._owner: SteppedOwner | None = None
         self._round: Future[RoundReport | None] | None = None
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=self._do_jobs, daemon=True).start()
 
     # -- called by Ray -------------------------------------------------------------------------------
 
-    @_in_thread
+    @_work
     def open(self, folder: Path, run: str, modules: list[str], threads: int) -> Place:
         """Open an owner's store, once its earlier holder is gone; `modules` define models."""
         import torch
@@ -128,7 +125,7 @@ class OwnerActor:
         self._lock = FileLock(folder / "lock")
         return Place(os.getpid(), ray.get_runtime_context().get_node_id(), host)
 
-    @_in_thread
+    @_work
     def take(self, arm: Arm, recording: Path | None, restarted: bool) -> Opened:
         """Begin an arm, or resume it from its checkpoint."""
         assert self._store is not None
@@ -140,17 +137,17 @@ class OwnerActor:
         owner = self._owner.owner
         return Opened(frozenset(owner.peers), owner.work, owner.trainer.epoch)
 
-    @_in_thread
+    @_work
     def deliver(self, sender: str, data: bytes) -> Reaction:
         """Process a message."""
         return self._step(Delivery(sender, data))
 
-    @_in_thread
+    @_work
     def step(self, given: Input) -> Reaction:
         """As `SteppedOwner.step`, of all but the end of a round. A round that follows from it begins by itself."""
         return self._step(given)
 
-    @_replies
+    @_beside_work
     def end_round(self) -> Reaction:
         """Wait until the round under way is trained, and end it."""
         assert self._round is not None
@@ -159,7 +156,7 @@ class OwnerActor:
             return Reaction(at_rest=False, halted=True, events=self._take_events())
         return replace(self.enqueue(lambda: self._step(RoundOver())).result(), finished=report)
 
-    @_replies
+    @_beside_work
     def save(self) -> None:
         """Save everything needed to resume, once the round under way is over or left."""
         if self._round is not None:
@@ -167,14 +164,14 @@ class OwnerActor:
         self.enqueue(self._driver.save).result()
         self.enqueue(self._driver.close).result()
 
-    @_in_thread
+    @_work
     def conclude(self) -> bool:
         """End the arm. False if it was halted."""
         whole = self._driver.conclude()
         self._driver.close()
         return whole
 
-    @_in_thread
+    @_work
     def central(self, arm: str, folders: list[Path]) -> None:
         """Run an arm that needs a server."""
         began = time.monotonic()
@@ -196,7 +193,7 @@ class OwnerActor:
 
     # -- the one thread ------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _do_jobs(self) -> None:
         while True:
             self._run_job(*self._jobs.get())
 
