@@ -32,6 +32,7 @@ DEEPEST = 1000
 PATIENCE = 20.0
 """Seconds that a query waits for those before it."""
 
+Asked = tuple[str | None, str | None, str | None]
 _Labels = dict[Kind, list[str]]
 
 
@@ -83,23 +84,13 @@ class ModelQueries:
         chosen = np.random.default_rng(0).permutation(len(graph.test))[:count]
         return [{"head": graph.entities[h], "relation": graph.relations[r]} for h, r, _ in graph.test[chosen].tolist()]
 
-    def predict(
-        self,
-        owner: str,
-        arms: Sequence[str],
-        *,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        top: int = 10,
-        known: bool = False,
-    ) -> dict[str, Json]:
+    def predict(self, owner: str, arms: Sequence[str], asked: Asked, top: int, known: bool) -> dict[str, Json]:
         """Complete a triple of which two parts are given.
 
         Args:
             owner: whose models.
             arms: of which arms.
-            head, relation, tail: labels; one of them is None.
+            asked: labels of head, relation and tail; one of them is None.
             top: number of answers.
             known: also answers that are facts of the training and validation sets.
 
@@ -109,11 +100,11 @@ class ModelQueries:
         """
 
         def ask(tables: Tables, graph: Graph) -> Json:
-            stated = _stated(graph, (head, relation, tail))
+            stated = _stated(graph, asked)
             hidden = set() if known else {label for label, split in stated.items() if not split.startswith("test")}
-            found = predict(
-                tables, graph, head=head, relation=relation, tail=tail, top=DEEPEST + len(hidden), exclude_known=False
-            )
+            head, relation, tail = asked
+            depth = DEEPEST + len(hidden)
+            found = predict(tables, graph, head=head, relation=relation, tail=tail, top=depth, exclude_known=False)
             shown = list(enumerate((a for a in found if a.label not in hidden), 1))[:DEEPEST]
             unseen = {label for label, split in stated.items() if split.startswith("test")}
             return {
@@ -176,7 +167,7 @@ def _distance(wanted: str, label: str) -> tuple[int, int]:
     return (1 if last.startswith(wanted) else 2 if f"_{wanted}" in last or f" {wanted}" in last else 3), len(label)
 
 
-def _stated(graph: Graph, given: tuple[str | None, str | None, str | None]) -> dict[str, str]:
+def _stated(graph: Graph, given: Asked) -> dict[str, str]:
     """Answers that are facts of the owner's graph, with their split: train, valid or test."""
     if given.count(None) != 1:
         return {}  # `predict` refuses it

@@ -118,9 +118,8 @@ def _add_data(app: FastAPI, watched: WatchedRun, figures: Figures, queries: Mode
     def predict(
         owner: Name, head: Label = None, relation: Label = None, tail: Label = None, top: Top = 10, stated: bool = False
     ) -> Response:
-        name, (head, relation, tail) = known(owner), (part or None for part in (head, relation, tail))
-        found = queries.predict(name, arms(), head=head, relation=relation, tail=tail, top=top, known=stated)
-        return JSONResponse({"arms": found})
+        asked = head or None, relation or None, tail or None
+        return JSONResponse({"arms": queries.predict(known(owner), arms(), asked, top, known=stated)})
 
     @app.get("/api/neighbors")
     def neighbors(owner: Name, entity: Annotated[str, Query(max_length=2000)], top: Top = 10) -> Response:

@@ -23,8 +23,7 @@ from fkge.align.overlap import Mask
 from fkge.embed import Tables, load_tensors, save_tensors
 from fkge.errors import RunError
 from fkge.evaluation import Ranks
-from fkge.experiment.arms import Arm, permute
-from fkge.experiment.random_rows import RandomRowsOwner
+from fkge.experiment.arms import Arm, RandomRowsOwner, permute
 from fkge.federation import FederationSettings, Owner, OwnerStore, PeerProfile, Plan, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
 from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model

@@ -124,10 +124,7 @@ class Simulation:
 
     @staticmethod
     def check_asked(
-        settings: FederationSettings,
-        baselines: Iterable[str],
-        engine: str,
-        engine_options: EngineOptions | None = None,
+        settings: FederationSettings, baselines: Iterable[str], engine: str, engine_options: EngineOptions | None = None
     ) -> list[str]:
         """The arms of a simulation, in their order.
 

@@ -6,7 +6,7 @@ owner is Busy, so peers see no difference. How long things take is a model (`Pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fkge.experiment.engines.base import Engine, never
 from fkge.experiment.engines.stepped import Input, Reaction, SteppedOwner
 from fkge.experiment.engines.virtual_clock import Pace as Pace
 from fkge.experiment.engines.virtual_clock import VirtualClock
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
 
@@ -27,36 +27,25 @@ class InProcess(Engine):
     Args:
         stores, emit, recordings: see `Engine`.
         pace: how long things take.
-        losses: virtual times at which an owner stops permanently.
-        late: virtual times at which an owner joins, rather than at the start. It does not start together with the
-            others: it trains alone first, and turns into their frame.
     """
 
     def __init__(
-        self,
-        stores: Sequence[SimulatedOwner],
-        emit: Emit,
-        pace: Pace | None = None,
-        losses: Mapping[str, float] | None = None,
-        late: Mapping[str, float] | None = None,
-        recordings: Path | None = None,
+        self, stores: Sequence[SimulatedOwner], emit: Emit, pace: Pace | None = None, recordings: Path | None = None
     ) -> None:
         super().__init__(stores, emit, recordings)
-        self._pace, self._losses, self._late = pace or Pace(), losses or {}, late or {}
+        self._pace = pace or Pace()
 
     def run(self, arm: Arm, stop: Stop = never) -> bool:
         """See `Engine.run`."""
         owners: list[_Local] = []
 
         def open_owner(name: str, emit: Emit) -> _Local:
-            late, recording = name in self._late, self._recording(name)
-            owners.append(_Local(self._stores[name], arm, emit, stop, late=late, recording=recording))
+            job, late = ArmJob(self._stores[name], arm), name in self._pace.late
+            owners.append(_Local(job, emit, stop, late=late, recording=self._recording(name)))
             return owners[-1]
 
         try:
-            return VirtualClock(
-                list(self._stores), open_owner, self._emit, arm.name, self._pace, losses=self._losses, late=self._late
-            ).run(stop)
+            return VirtualClock(list(self._stores), open_owner, self._emit, arm.name, self._pace).run(stop)
         finally:
             for owner in owners:
                 owner.driver.close()

@@ -1,30 +1,45 @@
 """Run owners as real nodes on this machine, with certificates, TLS and sockets: for rehearsals.
 
-A simulation's numbers should be those that nodes will reach. This process starts the nodes
-(`fkge.experiment.engines.node_process`), passes on their events, and stops them when all are done.
+A simulation's numbers should be those that nodes will reach. The starting process makes keys and certificates, passes
+on the events of nodes, and stops them when all are done. Alignments are known, so nobody intersects anything, and all
+secrets follow from the seed; the rest is as in production.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import faulthandler
+import hashlib
 import random
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.base import Engine, never
-from fkge.experiment.engines.node_process import prepare, run_node
-from fkge.experiment.engines.workers import Workers
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.engines.workers import Outbox, Workers
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
+from fkge.node.inputs import Inputs, Prepared
+from fkge.node.service import open_node
+from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
+from fkge.pki import site
+from fkge.pki.authority import Authority
+from fkge.pki.certificates import read_request
 
+_CONSORTIUM = "rehearsal"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_STOP = 60.0
+
+
+# -- in the starting process -----------------------------------------------------------------------------
 
 
 class Nodes(Engine):
@@ -37,7 +52,7 @@ class Nodes(Engine):
 
     def __enter__(self) -> Self:
         if not (self._folder / "authority").exists():
-            prepare(self._folder, list(self._stores))
+            _prepare(self._folder, list(self._stores))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -49,11 +64,11 @@ class Nodes(Engine):
         self._workers = workers = Workers(get_context("spawn"))
         addresses = dict(zip(self._stores, _free_ports(len(self._stores)), strict=True))
         for name, store in self._stores.items():
-            site, state = self._folder / "sites" / name, self._folder / "arms" / arm.name / name
-            spec = store.store.folder, arm, site, state, addresses, self._recording(name)
+            keys, state = self._folder / "sites" / name, self._folder / "arms" / arm.name / name
+            spec = store.store.folder, arm, keys, state, addresses, self._recording(name)
             # One thread of arithmetic each, and none that spins while it waits: nodes share this machine's cores.
             quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-            workers.start(name, run_node, *spec, environment=quiet)
+            workers.start(name, _run_node, *spec, environment=quiet)
         dead = set[str]()
         while self._unfinished(arm.name) - dead and not stop():
             dead |= workers.relay(self._emit, _SECONDS_BETWEEN_LOOKS)
@@ -82,3 +97,67 @@ def _free_ports(count: int) -> list[str]:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.append(f"127.0.0.1:{port}")
     return found
+
+
+def _prepare(folder: Path, names: Sequence[str]) -> None:
+    """Make an authority, and for each owner a site with a key and a certificate, under `folder`."""
+    now = datetime.now(UTC)
+    authority = Authority.create(folder / "authority", _CONSORTIUM, now)
+    for name in names:
+        at = folder / "sites" / name
+        site.request(at, name, _CONSORTIUM)
+        kit = authority.approve(read_request((at / "request.csr").read_bytes(), name), now)
+        site.check_kit(kit.read_bytes(), str(kit), at, now, lambda _: None).install()
+
+
+# -- in a node's process ---------------------------------------------------------------------------------
+
+
+def _run_node(
+    folder: Path, arm: Arm, keys: Path, state: Path, addresses: Mapping[str, str], tape: Path | None, outbox: Outbox
+) -> None:
+    """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`.
+
+    Args:
+        folder: of its owner's store.
+        arm: the arm to run.
+        keys: the folder with its key and certificate.
+        state: its folder of state.
+        addresses: of all nodes, by owner.
+        tape: a file to record all messages to.
+        outbox: sends to the starting process.
+    """
+    faulthandler.enable()
+    owner = SimulatedOwner.open(folder)
+    store, began = owner.store, time.monotonic()
+    own = {"name": store.name, "graph": "", "state": str(state), "listen": addresses[store.name]}
+    node = NodeSettings.build({**own, "seed": store.seed, "rehearsal": True, "metrics": "", "grace": 10.0})
+    known = [name for name in store.peers if arm.peers and name not in store.refuses]
+    peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
+    ids = {name: _alignment_id(store.run, store.name, name) for name in peers}
+
+    def observe(event: str, **fields: Any) -> None:
+        if event != "held":
+            t = round(time.monotonic() - began, 3)
+            outbox.send((event, {"arm": arm.name, "owner": store.name, "t": t, **fields}))
+
+    inputs = Inputs(recording=tape, prepared=Prepared(store, ArmJob(owner, arm), ids), observe=observe)
+    config = NodeConfig(keys, node, store.settings, peers)
+    asyncio.run(_run(config, inputs, outbox.connection.fileno()))
+
+
+async def _run(config: NodeConfig, inputs: Inputs, control: int) -> None:
+    loop = asyncio.get_running_loop()
+    with open_node(config, inputs) as node:
+
+        def stop() -> None:
+            loop.remove_reader(control)
+            node.stop()
+
+        loop.add_reader(control, stop)  # readable at its end, too: nobody is left behind when the starting process dies
+        await node.run()
+
+
+def _alignment_id(run: str, *pair: str) -> str:
+    """The id that both sides give their alignment."""
+    return hashlib.blake2b("\0".join([run, *sorted(pair)]).encode(), digest_size=16).hexdigest()

@@ -23,7 +23,7 @@ from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver
 from fkge.federation.participant import RoundReport
 from fkge.files import FileLock
@@ -133,8 +133,10 @@ class OwnerActor:
             self._driver.close()
         self._round = None
         self._take_events()
-        self._owner = SteppedOwner(self._store, arm, self._emit, self._attend, restarted=restarted, recording=recording)
+        self._owner = SteppedOwner(ArmJob(self._store, arm), self._emit, self._attend, recording=recording)
         owner = self._owner.owner
+        if restarted:  # peers have seen an earlier incarnation, whether or not it left a checkpoint
+            owner.renew_secret()
         return Opened(frozenset(owner.peers), owner.work, owner.trainer.epoch)
 
     @_work

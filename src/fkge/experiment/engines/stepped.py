@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fkge.experiment.arms import Arm
-from fkge.experiment.owners import ArmJob, SimulatedOwner
+from fkge.experiment.owners import ArmJob
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Joined, Lost, Wake
 from fkge.federation.participant import Emit, RoundReport
@@ -68,30 +67,16 @@ class SteppedOwner:
     """One owner in one arm, stepped by a virtual clock.
 
     Args:
-        owner: whose.
-        arm: the arm to run.
+        job: of the owner in that arm.
         emit, attend, late, recording: see `Driver`.
-        restarted: peers have seen an earlier incarnation, whether or not it left a checkpoint.
     """
 
     def __init__(
-        self,
-        owner: SimulatedOwner,
-        arm: Arm,
-        emit: Emit,
-        attend: Stop,
-        *,
-        late: bool = False,
-        restarted: bool = False,
-        recording: Path | None = None,
+        self, job: ArmJob, emit: Emit, attend: Stop, *, late: bool = False, recording: Path | None = None
     ) -> None:
         self._posts: list[tuple[str, int, Any]] = []
-        self.driver = Driver(
-            ArmJob(owner, arm), self._post, emit, late=late, attend=attend, progress_seconds=0.0, recording=recording
-        )
+        self.driver = Driver(job, self._post, emit, late=late, attend=attend, progress_seconds=0.0, recording=recording)
         self.owner = self.driver.owner
-        if restarted:
-            self.owner.renew_secret()
 
     def _post(self, peer: str, data: bytes) -> None:
         self._posts.append((peer, len(data), data))

@@ -34,12 +34,17 @@ class Pace:
         latency: of a message, in seconds.
         bandwidth: bytes per second.
         slow: factors by owner.
+        losses: when an owner stops permanently.
+        late: when an owner joins, rather than at the start. It does not start together with the others: it trains alone
+            first, and turns into their frame.
     """
 
     triples: float = 100_000.0
     latency: float = 0.001
     bandwidth: float = 100e6
     slow: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
 
 
 class Stopped(Exception):
@@ -117,7 +122,6 @@ class VirtualClock:
         emit: receives every event, with ``arm``, ``owner`` and virtual time ``t``.
         arm: its name.
         pace: how long things take.
-        losses, late: see `InProcess`.
         restart: opens a lost owner again, or returns None: ``restart(lost, emit)``. It resumes from its checkpoint; to
             its peers it was away and has come back.
     """
@@ -130,12 +134,10 @@ class VirtualClock:
         arm: str,
         pace: Pace,
         *,
-        losses: Mapping[str, float] | None = None,
-        late: Mapping[str, float] | None = None,
         restart: Callable[[OwnerLost, Emit], OwnerHandle | None] = lambda lost, emit: None,
     ) -> None:
         self._arm, self._pace, self._emit, self._restart = arm, pace, emit, restart
-        self._late = dict(late or {})
+        self._late = dict(pace.late)
         self._now = 0.0
         self._count = itertools.count()
         self._heap: list[_Due] = []
@@ -148,7 +150,7 @@ class VirtualClock:
         self._ahead: dict[int, Callable[[], Reaction]] = {}
         """Reactions to inputs that were sent ahead of the clock, by the number of their `_Due`."""
         self._owners = {name: open_owner(name, self._emitter(name)) for name in names}
-        for name, when in (losses or {}).items():
+        for name, when in pace.losses.items():
             self._schedule(when, action=partial(self._lose, name))
 
     def _emitter(self, name: str) -> Emit:
