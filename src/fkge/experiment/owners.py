@@ -36,6 +36,9 @@ from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack
 
 _MASKS, _RANKS = "fkge.masks.1", "fkge.ranks.1"
 
+Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
+"""Further fields of an owner's report, by name."""
+
 
 @dataclass(frozen=True)
 class Masks:
@@ -206,13 +209,7 @@ class SimulatedOwner:
         emit("concluded", spent=report.epsilon)
         return True
 
-    def write_report(
-        self,
-        arm: str,
-        tables: Tables,
-        activity: Activity,
-        extra: Mapping[str, PrivateTrack | PrivacyAccount | Blend | None] | None = None,
-    ) -> OwnerReport:
+    def write_report(self, arm: str, tables: Tables, activity: Activity, extra: Extra) -> OwnerReport:
         """Score an owner's final vectors on each of the parts of its test triples, and write everything.
 
         Args:

@@ -60,10 +60,12 @@ class LoggedRun:
     files: list[Path] = field(default_factory=list)
     finished: bool = False
 
-    @property
-    def epoch(self) -> int:
-        """The last epoch with a value."""
-        return max((epoch for values in self.curves.values() for epoch in values), default=0)
+    def values(self) -> Iterator[tuple[str, float, int]]:
+        """All metrics as (name, value, epoch), curves in order; those at the end have the last epoch with a value."""
+        for name, curve in self.curves.items():
+            yield from ((name, value, epoch) for epoch, value in sorted(curve.items()))
+        last = max((epoch for curve in self.curves.values() for epoch in curve), default=0)
+        yield from ((name, value, last) for name, value in self.last.items())
 
     def add(self, epoch: int, **values: float) -> None:
         """Add values of an epoch; of an epoch that was done twice, because the run was interrupted, the last count."""
@@ -198,9 +200,7 @@ def _log(mlflow: Any, client: Any, key: str, logged: LoggedRun) -> None:
     entities = mlflow.entities
     stamp = client.get_run(key).info.start_time
     params = [entities.Param(name, str(value)) for name, value in logged.settings.items()]
-    values = [(name, value, epoch) for name, curve in logged.curves.items() for epoch, value in sorted(curve.items())]
-    values += [(name, value, logged.epoch) for name, value in logged.last.items()]
-    metrics = [entities.Metric(name, value, stamp, epoch) for name, value, epoch in values]
+    metrics = [entities.Metric(name, value, stamp, epoch) for name, value, epoch in logged.values()]
     for start in range(0, len(params), _PARAMS_PER_BATCH):
         client.log_batch(key, params=params[start : start + _PARAMS_PER_BATCH])
     for start in range(0, len(metrics), _METRICS_PER_BATCH):
@@ -228,11 +228,8 @@ def _tensorboard(run: Path, found: list[LoggedRun], where: str, progress: Progre
             with SummaryWriter(str(top / logged.name), filename_suffix=_SUFFIX) as writer:
                 rows = "".join(f"| {name} | {value} |\n" for name, value in logged.settings.items())
                 writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
-                for name, curve in logged.curves.items():
-                    for epoch, value in sorted(curve.items()):
-                        writer.add_scalar(name, value, epoch)
-                for name, value in logged.last.items():
-                    writer.add_scalar(name, value, logged.epoch)
+                for name, value, epoch in logged.values():
+                    writer.add_scalar(name, value, epoch)
             task.advance(1)
     return str(top)
 
