@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.base import Engine, never
@@ -56,9 +55,9 @@ class _Local(SteppedOwner):
 
     concurrent = False
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self.peers = frozenset(self.owner.peers)
+    @property
+    def peers(self) -> frozenset[str]:
+        return frozenset(self.owner.peers)
 
     @property
     def triples(self) -> int:

@@ -74,9 +74,10 @@ class OwnerHandle(Protocol):
         concurrent: it works while others do.
     """
 
-    peers: frozenset[str]
     concurrent: bool
 
+    @property
+    def peers(self) -> frozenset[str]: ...
     @property
     def triples(self) -> int: ...
 
@@ -151,7 +152,7 @@ class VirtualClock:
         """Reactions to inputs that were sent ahead of the clock, by the number of their `_Due`."""
         self._owners = {name: open_owner(name, self._emitter(name)) for name in names}
         for name, when in pace.losses.items():
-            self._schedule(when, action=partial(self._lose, name))
+            heapq.heappush(self._heap, _Due(when, next(self._count), action=partial(self._lose, name)))
 
     def _emitter(self, name: str) -> Emit:
         def emit(event: str, **fields: Any) -> None:
@@ -195,7 +196,8 @@ class VirtualClock:
                 if other in self._owners[name].peers:
                     self._send(name, Lost(other))
             if name in self._late:
-                self._schedule(self._late[name], action=partial(self._join, name))
+                join = partial(self._join, name)
+                heapq.heappush(self._heap, _Due(self._late[name], next(self._count), action=join))
             elif self._incarnations[name] == 0:  # one that was lost meanwhile has begun already
                 self._send(name, Start())
 
@@ -236,9 +238,9 @@ class VirtualClock:
             if later.matters and later.number not in self._ahead:
                 self._ahead[later.number] = self._owners[later.name].send(later.given)
 
-    def _schedule(self, when: float, *what: Any, **more: Any) -> None:
-        """Put a `_Due` on the heap."""
-        heapq.heappush(self._heap, _Due(when, next(self._count), *what, **more))
+    def _schedule(self, when: float, name: str, given: Input, valid: Callable[[], bool], matters: bool = True) -> None:
+        due = _Due(when, next(self._count), name, given, valid=valid, matters=matters)
+        heapq.heappush(self._heap, due)
 
     # -- owners --------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class VirtualClock:
         if got.timer is not None:
             token = self._timers[name] = next(self._count)
             valid = partial(self._timer_stands, name, token)
-            self._schedule(self._now + got.timer, name, Wake(), valid=valid, matters=not got.at_rest)
+            self._schedule(self._now + got.timer, name, Wake(), valid, matters=not got.at_rest)
         if got.halted:
             raise Stopped
         if got.epochs is not None:
@@ -273,7 +275,7 @@ class VirtualClock:
             self._round_began[name] = self._now
             if got.computed is not None:
                 emit("work", until=round(until, 6), **asdict(got.computed))
-            self._schedule(until, name, RoundOver(), valid=self._unless_restarted(name))
+            self._schedule(until, name, RoundOver(), self._unless_restarted(name))
 
     def _post(self, sender: str, to: str, size: int, data: Any) -> None:
         if sender in self._gone:
@@ -281,7 +283,7 @@ class VirtualClock:
         # Messages between two owners keep their order: a small one does not overtake a large one.
         soonest = self._now + self._pace.latency + size / self._pace.bandwidth
         when = self._arrivals[sender, to] = max(soonest, self._arrivals.get((sender, to), 0.0))
-        self._schedule(when, to, Delivery(sender, data), valid=self._unless_restarted(sender, to))
+        self._schedule(when, to, Delivery(sender, data), self._unless_restarted(sender, to))
 
     def _timer_stands(self, name: str, token: int) -> bool:
         return name not in self._gone and self._timers.get(name) == token
