@@ -49,7 +49,9 @@ class WatchedRun:
         self._trace = Trace(self.run / "trace.jsonl")
         self._offset = 0
         self._identity: tuple[int, int] | None = None
-        self.simulation = None if identity is None else Simulation.open(self.run)
+        self.simulation: Simulation | None = None
+        if identity is not None:
+            self.simulation = Simulation.open(self.run)
         self._identity = identity  # last: where the simulation cannot be opened, that is tried again
 
     def refresh(self) -> None:

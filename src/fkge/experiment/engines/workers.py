@@ -105,8 +105,7 @@ class Workers:
                 while pipe.poll():
                     event, fields = pipe.recv()
                     if event == "failed":
-                        self.failures[name] = fields["why"]
-                        fields["owner"] = name
+                        self.failures[name], fields = fields["why"], {"owner": name, **fields}
                     yield name, event, fields
             except (EOFError, OSError):
                 self._processes[name].join(timeout=5)
