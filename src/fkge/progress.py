@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -27,11 +27,19 @@ Display = Callable[[str], Callable[[str], None]]
 """Shows a text, and returns a function that replaces it."""
 
 
-class Task(Protocol):
-    """A running task whose progress is reported."""
+@dataclass
+class Task:
+    """A running task: what is done of it, and a function that draws it after each report."""
+
+    draw: Callable[[Task, int, Figures], None] = lambda *report: None
+    done: int = 0
+    shown: Figures = field(default_factory=dict)
 
     def advance(self, amount: int, **shown: float | str) -> None:
         """Report `amount` more units done, and figures worth showing beside the bar."""
+        self.done += amount
+        self.shown |= shown
+        self.draw(self, amount, shown)
 
 
 class Progress(Protocol):
@@ -41,26 +49,11 @@ class Progress(Protocol):
         """Return a context manager that yields a `Task` of `total` units (None: unknown)."""
 
 
-@dataclass
-class _Task:
-    """A running task: what is done of it, and a function that draws it after each report."""
-
-    draw: Callable[[_Task, int, Figures], None]
-    done: int = 0
-    shown: Figures = field(default_factory=dict)
-
-    def advance(self, amount: int, **shown: float | str) -> None:
-        self.done += amount
-        self.shown |= shown
-        self.draw(self, amount, shown)
-
-
 class Silent:
     """Progress that is not shown, the default for library calls."""
 
-    @contextmanager
-    def task(self, name: str, total: int | None, unit: str = "") -> Iterator[Task]:
-        yield _Task(lambda *report: None)
+    def task(self, name: str, total: int | None, unit: str = "") -> AbstractContextManager[Task]:
+        return nullcontext(Task())
 
 
 SILENT = Silent()
@@ -162,7 +155,7 @@ def _on_terminal(bars: Any) -> Callable[..., AbstractContextManager[Task]]:
     def task(name: str, total: int | None, unit: str = "") -> Iterator[Task]:
         key = bars.add_task(name, total=total, unit=unit, shown="")
         try:
-            yield _Task(lambda running, *_: bars.update(key, completed=running.done, shown=_text(running.shown)))
+            yield Task(lambda running, *_: bars.update(key, completed=running.done, shown=_text(running.shown)))
         finally:
             bars.remove_task(key)
 
@@ -197,14 +190,13 @@ def in_notebook(display: Display) -> Callable[..., AbstractContextManager[Task]]
     def task(name: str, total: int | None, unit: str = "") -> Iterator[Task]:
         nonlocal busy
         if busy:
-            with SILENT.task(name, total, unit) as silent:
-                yield silent
+            yield Task()
             return
         busy, began = True, time.monotonic()
         due = began + _SECONDS_BEFORE_FIRST_DRAWING
         change: Callable[[str], None] | None = None
 
-        def draw(running: _Task, *report: object) -> None:
+        def draw(running: Task, *report: object) -> None:
             nonlocal change, due
             if report and time.monotonic() < due:
                 return
@@ -218,7 +210,7 @@ def in_notebook(display: Display) -> Callable[..., AbstractContextManager[Task]]
             else:
                 change(line)
 
-        running = _Task(draw)
+        running = Task(draw)
         try:
             yield running
         finally:
@@ -234,8 +226,8 @@ def in_notebook(display: Display) -> Callable[..., AbstractContextManager[Task]]
 
 @contextmanager
 def _in_log(name: str, total: int | None, unit: str = "") -> Iterator[Task]:
-    def draw(running: _Task, amount: int, shown: Figures) -> None:
+    def draw(running: Task, amount: int, shown: Figures) -> None:
         if amount == 0 and shown:  # figures without work done: a validation
             print(f"{name}: {_text(shown)}", file=sys.stderr, flush=True)
 
-    yield _Task(draw)
+    yield Task(draw)

@@ -30,71 +30,41 @@ class EventStream:
 
     Args:
         poll: returns the current events. Called in a thread, one call at a time, and only while somebody listens.
+
+    Attributes:
+        listeners: how many there are now.
     """
 
     def __init__(self, poll: Callable[[], Events]) -> None:
+        self.listeners = 0
         self._poll = poll
-        self._sent: dict[str, tuple[int, str]] = {}
-        self._version = 0
-        self._changed = asyncio.Condition()
-        self._listeners = 0
-        self._polling: asyncio.Task[None] | None = None
-        self._closed = False
-
-    @property
-    def listeners(self) -> int:
-        return self._listeners
+        self._turn = asyncio.Lock()
+        self._closed = asyncio.Event()
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the text of an event stream until the listener or the server closes it."""
-        self._listeners += 1
+        self.listeners += 1
         try:
-            if self._polling is None:
-                self._sent.clear()
-                await self._refresh()
-            if self._polling is None:  # another listener may have started it during the refresh
-                self._polling = asyncio.create_task(self._keep_polling())
             yield f"retry: {RETRY}\nevent: clock\ndata: {time.time():.3f}\n\n"
-            seen = 0
-            while not self._closed:
-                new = [text for version, text in self._sent.values() if version > seen]
-                seen = self._version
-                if new:
-                    yield "".join(new)
-                elif not await self._wait(seen):
-                    yield ": heartbeat\n\n"
+            sent: dict[str, str] = {}
+            last = time.monotonic()
+            while not self._closed.is_set():
+                now = await self._texts()
+                new = {key: text for key, text in now.items() if sent.get(key) != text}
+                if new or time.monotonic() - last > HEARTBEAT:
+                    yield "".join(new.values()) or ": heartbeat\n\n"
+                    sent |= new
+                    last = time.monotonic()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), PERIOD)
         finally:
-            self._listeners -= 1
-            if self._listeners == 0 and self._polling is not None:
-                self._polling.cancel()
-                self._polling = None
+            self.listeners -= 1
 
     async def close(self) -> None:
         """End all streams."""
-        self._closed = True
-        async with self._changed:
-            self._changed.notify_all()
+        self._closed.set()
 
-    async def _wait(self, seen: int) -> bool:
-        """Wait for a version after `seen`; False if there was none for `HEARTBEAT` seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT), self._changed:
-                await self._changed.wait_for(lambda: self._version > seen or self._closed)
-                return True
-        return False
-
-    async def _keep_polling(self) -> None:
-        while True:
-            await asyncio.sleep(PERIOD)
-            await self._refresh()
-
-    async def _refresh(self) -> None:
-        events = await asyncio.to_thread(self._poll)
-        texts = {key: f"event: {name}\ndata: {json.dumps(data)}\n\n" for key, (name, data) in events.items()}
-        new = {key: text for key, text in texts.items() if self._sent.get(key, (0, ""))[1] != text}
-        if not new:
-            return
-        async with self._changed:
-            self._version += 1
-            self._sent |= {key: (self._version, text) for key, text in new.items()}
-            self._changed.notify_all()
+    async def _texts(self) -> dict[str, str]:
+        async with self._turn:
+            events = await asyncio.to_thread(self._poll)
+        return {key: f"event: {name}\ndata: {json.dumps(data)}\n\n" for key, (name, data) in events.items()}

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 
 from fkge.dashboard.state import WatchedRun
-from fkge.experiment.simulation import Simulation, Specification
-from fkge.report.exchange_figures import Shares, learned, network
+from fkge.report.exchange_figures import learned, network
 from fkge.report.figures import accuracy, gains, spending, timeline
 from fkge.report.run_folder import clock_of
 
@@ -29,7 +28,6 @@ class Figures:
         self._drawn: Drawn = {}
         self._version = -1
         self._when = 0.0
-        self._shares: tuple[Specification | None, Shares] = (None, {})
 
     def draw(self) -> Drawn:
         """The figures as they are now or, while the simulation runs, were a moment ago."""
@@ -43,14 +41,16 @@ class Figures:
 
     def _draw(self) -> Drawn:
         w, history = self._watched, self._watched.history
-        if not history.stages or w.spec is None:
+        if not history.stages or w.simulation is None:
             return {}
-        clock = clock_of(w.spec.engine)
+        clock = clock_of(w.simulation.spec.engine)
         arm = "federated" if "federated" in history.stages else next(reversed(history.stages))
         out: Drawn = {}
         if (result := w.result) is not None and (baseline := w.baseline) is not None:
             out["gains"] = _each(lambda width: gains(result, over=baseline, width=min(width, 460)))
-        one = network(history, self._common(), None if w.status == "running" else arm)
+        owners = w.simulation.owners
+        shares = {o.name: {peer: len(known.common.entities) for peer, known in o.peers.items()} for o in owners}
+        one = network(history, shares, None if w.status == "running" else arm)
         out["network"] = {"wide": one, "narrow": one}
         out["accuracy"] = _each(lambda width: accuracy(history, width=width, two_tracks=w.two_tracks))
         out["timeline"] = _each(lambda width: timeline(history, arm, width=width, clock=clock))
@@ -65,15 +65,6 @@ class Figures:
         w = self._watched
         with w.lock:
             return _each(lambda width: accuracy(w.history, owner, width=min(width, 620), two_tracks=w.two_tracks))
-
-    def _common(self) -> Shares:
-        """Entities in common, by owner and peer; read once for each simulation."""
-        spec, shares = self._shares
-        if spec is not self._watched.spec:
-            owners = Simulation.open(self._watched.run).owners
-            shares = {o.name: {peer: len(known.common.entities) for peer, known in o.peers.items()} for o in owners}
-            self._shares = self._watched.spec, shares
-        return shares
 
 
 def _each(draw: Callable[[int], str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ from fkge.dashboard.events import Json
 from fkge.dashboard.state import WatchedRun
 from fkge.errors import LedgerError
 from fkge.experiment.history import Course
+from fkge.federation import FederationSettings
 from fkge.files import FileLock
+from fkge.privacy import Ledger, describe
 
 SECONDS_BETWEEN_PRICES = 5.0
 """A ledger is read and priced again at most this often."""
@@ -57,8 +59,6 @@ class Ledgers:
 
     def of(self, run: Path, owner: str) -> Json | None:
         """Describe the ledger of a federated owner; see `describe`."""
-        from fkge.federation import FederationSettings
-
         kept = FederationSettings.load(run / "owners" / owner / "settings.toml").privacy.ledger
         its = run / "arms" / "federated" / owner / "ledger.sqlite"
         return self.describe(its if kept is None else Path(kept) / f"{owner}.sqlite")
@@ -79,8 +79,6 @@ class Ledgers:
 
 
 def _describe(path: Path) -> Json:
-    from fkge.privacy import Ledger, describe
-
     try:
         with TemporaryDirectory(prefix="fkge-ledger-") as folder:
             copy = _copied(path, Path(folder))

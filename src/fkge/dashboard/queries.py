@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
 
 from fkge.dashboard.events import Json
+from fkge.embed import Tables
 from fkge.errors import FkgeError, RunError
-
-if TYPE_CHECKING:
-    from fkge.embed import Tables
-    from fkge.graph import Graph
+from fkge.evaluation import neighbors, predict
+from fkge.experiment.training_run import Run
+from fkge.graph import Graph, load_graph
+from fkge.settings import TrainSettings
 
 Kind = Literal["entity", "relation"]
 
@@ -29,6 +32,7 @@ DEEPEST = 1000
 PATIENCE = 20.0
 """Seconds that a query waits for those before it."""
 
+Asked = tuple[str | None, str | None, str | None]
 _Labels = dict[Kind, list[str]]
 
 
@@ -41,8 +45,6 @@ def _version(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=GRAPHS)
 def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
     """A graph, and its labels case-folded."""
-    from fkge.graph import load_graph
-
     graph = load_graph(path)
     return graph, {
         "entity": [label.casefold() for label in graph.entities],
@@ -53,9 +55,6 @@ def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
 @lru_cache(maxsize=MODELS)
 def _load_model(folder: Path, version: tuple[int, int], graph: Graph) -> Tables:
     """The vectors of an owner in an arm."""
-    from fkge.experiment.training_run import Run
-    from fkge.settings import TrainSettings
-
     return Run(folder, graph, TrainSettings.load(folder / "settings.toml")).load("cpu")
 
 
@@ -80,30 +79,18 @@ class ModelQueries:
 
     def examples(self, owner: str, count: int = 4) -> list[dict[str, str]]:
         """Queries whose answers are in the owner's test set, the same ones each time."""
-        import numpy as np
-
         with self._turn():
             graph, _ = self._graph(owner)
         chosen = np.random.default_rng(0).permutation(len(graph.test))[:count]
         return [{"head": graph.entities[h], "relation": graph.relations[r]} for h, r, _ in graph.test[chosen].tolist()]
 
-    def predict(
-        self,
-        owner: str,
-        arms: Sequence[str],
-        *,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        top: int = 10,
-        known: bool = False,
-    ) -> dict[str, Json]:
+    def predict(self, owner: str, arms: Sequence[str], asked: Asked, top: int, known: bool) -> dict[str, Json]:
         """Complete a triple of which two parts are given.
 
         Args:
             owner: whose models.
             arms: of which arms.
-            head, relation, tail: labels; one of them is None.
+            asked: labels of head, relation and tail; one of them is None.
             top: number of answers.
             known: also answers that are facts of the training and validation sets.
 
@@ -113,13 +100,11 @@ class ModelQueries:
         """
 
         def ask(tables: Tables, graph: Graph) -> Json:
-            from fkge.evaluation import predict
-
-            stated = _stated(graph, (head, relation, tail))
+            stated = _stated(graph, asked)
             hidden = set() if known else {label for label, split in stated.items() if not split.startswith("test")}
-            found = predict(
-                tables, graph, head=head, relation=relation, tail=tail, top=DEEPEST + len(hidden), exclude_known=False
-            )
+            head, relation, tail = asked
+            depth = DEEPEST + len(hidden)
+            found = predict(tables, graph, head=head, relation=relation, tail=tail, top=depth, exclude_known=False)
             shown = list(enumerate((a for a in found if a.label not in hidden), 1))[:DEEPEST]
             unseen = {label for label, split in stated.items() if split.startswith("test")}
             return {
@@ -137,24 +122,20 @@ class ModelQueries:
         """The `top` nearest entities to `entity`, by arm, with their cosine; or ``missing``, as in `predict`."""
 
         def ask(tables: Tables, graph: Graph) -> Json:
-            from fkge.evaluation import neighbors
-
             found = neighbors(tables, graph, entity, top=top)
             return {"answers": [{"label": near.label, "similarity": _finite(near.similarity)} for near in found]}
 
         return self._each(owner, arms, ask)
-
-    def has_model(self, owner: str, arm: str) -> bool:
-        folder = self._run / "arms" / arm / owner
-        return (folder / "model.safetensors").exists() and (folder / "settings.toml").exists()
 
     def _each(self, owner: str, arms: Sequence[str], ask: Callable[[Tables, Graph], Json]) -> dict[str, Json]:
         with self._turn():
             graph, _ = self._graph(owner)
             out = {}
             for arm in arms:
-                if self.has_model(owner, arm):
-                    out[arm] = ask(self._model(owner, arm, graph), graph)
+                folder = self._run / "arms" / arm / owner
+                model = folder / "model.safetensors"
+                if model.exists() and (folder / "settings.toml").exists():
+                    out[arm] = ask(_load_model(folder, _version(model), graph), graph)
                 else:
                     out[arm] = {
                         "missing": f"{owner} has no model in {arm} yet: it is written when that arm is finished"
@@ -167,10 +148,6 @@ class ModelQueries:
             return _load_graph(path, _version(path))
         except FileNotFoundError:
             raise RunError(f"{owner}: its graph is not there yet; wait until the simulation is created") from None
-
-    def _model(self, owner: str, arm: str, graph: Graph) -> Tables:
-        folder = self._run / "arms" / arm / owner
-        return _load_model(folder, _version(folder / "model.safetensors"), graph)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -190,7 +167,7 @@ def _distance(wanted: str, label: str) -> tuple[int, int]:
     return (1 if last.startswith(wanted) else 2 if f"_{wanted}" in last or f" {wanted}" in last else 3), len(label)
 
 
-def _stated(graph: Graph, given: tuple[str | None, str | None, str | None]) -> dict[str, str]:
+def _stated(graph: Graph, given: Asked) -> dict[str, str]:
     """Answers that are facts of the owner's graph, with their split: train, valid or test."""
     if given.count(None) != 1:
         return {}  # `predict` refuses it

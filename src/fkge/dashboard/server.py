@@ -59,8 +59,7 @@ def make_app(run: Path, token: str | None, hosts: Iterable[str] = ()) -> FastAPI
 
     app.state.events = EventStream(poll)
     _add_pages(app)
-    _add_state(app, watched, figures)
-    _add_queries(app, watched, ModelQueries(run))
+    _add_data(app, watched, figures, ModelQueries(run))
     _add_error_handlers(app)
     app.add_middleware(AuthMiddleware, token=token, hosts=tuple(hosts))
     return app
@@ -80,8 +79,15 @@ def _add_pages(app: FastAPI) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
 
-def _add_state(app: FastAPI, watched: WatchedRun, figures: Figures) -> None:
+def _add_data(app: FastAPI, watched: WatchedRun, figures: Figures, queries: ModelQueries) -> None:
     ledgers = Ledgers()
+
+    def known(owner: str) -> str:
+        watched.refresh()
+        return watched.check_owner(owner)
+
+    def arms() -> list[str]:
+        return [arm for arm in (watched.baseline, "federated") if arm is not None]
 
     @app.get("/events")
     async def events() -> Response:
@@ -94,23 +100,11 @@ def _add_state(app: FastAPI, watched: WatchedRun, figures: Figures) -> None:
 
     @app.get("/api/owner/{name}")
     def owner(name: str) -> Response:
-        watched.refresh()
-        described = describe_owner(watched, watched.check_owner(name))
-        return JSONResponse(described | {"figure": figures.of_owner(name)})
+        return JSONResponse(describe_owner(watched, known(name)) | {"figure": figures.of_owner(name)})
 
     @app.get("/api/ledger/{name}")
     def ledger(name: str) -> Response:
-        watched.refresh()
-        return JSONResponse({"ledger": ledgers.of(watched.run, watched.check_owner(name))})
-
-
-def _add_queries(app: FastAPI, watched: WatchedRun, queries: ModelQueries) -> None:
-    def known(owner: str) -> str:
-        watched.refresh()
-        return watched.check_owner(owner)
-
-    def arms() -> list[str]:
-        return [arm for arm in (watched.baseline, "federated") if arm is not None]
+        return JSONResponse({"ledger": ledgers.of(watched.run, known(name))})
 
     @app.get("/api/labels")
     def labels(owner: Name, kind: Kind, prefix: Typed = "") -> Response:
@@ -124,14 +118,12 @@ def _add_queries(app: FastAPI, watched: WatchedRun, queries: ModelQueries) -> No
     def predict(
         owner: Name, head: Label = None, relation: Label = None, tail: Label = None, top: Top = 10, stated: bool = False
     ) -> Response:
-        name, (head, relation, tail) = known(owner), (part or None for part in (head, relation, tail))
-        found = queries.predict(name, arms(), head=head, relation=relation, tail=tail, top=top, known=stated)
-        return JSONResponse({"arms": found})
+        asked = head or None, relation or None, tail or None
+        return JSONResponse({"arms": queries.predict(known(owner), arms(), asked, top, known=stated)})
 
     @app.get("/api/neighbors")
     def neighbors(owner: Name, entity: Annotated[str, Query(max_length=2000)], top: Top = 10) -> Response:
-        name = known(owner)
-        return JSONResponse({"arms": queries.neighbors(name, arms(), entity, top)})
+        return JSONResponse({"arms": queries.neighbors(known(owner), arms(), entity, top)})
 
 
 def _add_error_handlers(app: FastAPI) -> None:

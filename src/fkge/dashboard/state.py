@@ -10,7 +10,7 @@ from fkge.dashboard.events import Json
 from fkge.errors import RunError, UnknownLabelError
 from fkge.experiment.history import Course, History, Stage
 from fkge.experiment.results import FILE, SimulationResult
-from fkge.experiment.simulation import Simulation, Specification
+from fkge.experiment.simulation import Simulation
 from fkge.report.findings import headline
 from fkge.trace import Trace
 
@@ -30,8 +30,7 @@ class WatchedRun:
     Attributes:
         run: its folder.
         history: what has happened.
-        spec: what was asked for; None until the simulation exists.
-        budget: ε that each owner may spend, where there is a limit.
+        simulation: None until it exists.
         result: what was found, once it is finished.
         status: see `Status`.
         version: grows with every change.
@@ -45,14 +44,15 @@ class WatchedRun:
 
     def _reset(self, identity: tuple[int, int] | None) -> None:
         self.history = History()
-        self.spec: Specification | None = None
-        self.budget: float | None = None
-        self.privacy = "none"
         self.result: SimulationResult | None = None
         self.status: Status = "waiting"
-        self._identity = identity
         self._trace = Trace(self.run / "trace.jsonl")
         self._offset = 0
+        self._identity: tuple[int, int] | None = None
+        self.simulation: Simulation | None = None
+        if identity is not None:
+            self.simulation = Simulation.open(self.run)
+        self._identity = identity  # last: where the simulation cannot be opened, that is tried again
 
     def refresh(self) -> None:
         """Read what has happened since the last call. Without news this costs three calls of `stat`."""
@@ -63,12 +63,9 @@ class WatchedRun:
                 self.version += 1
             if identity is None:
                 return
-            if self.spec is None:
-                self._read_spec()
             records, offset = self._trace.since(self._offset)
             if offset < self._offset:
                 self._reset(identity)
-                self._read_spec()
             self._offset = offset
             for record in records:
                 self.history.feed(record)
@@ -76,11 +73,6 @@ class WatchedRun:
             if records or status != self.status:
                 self.version += 1
             self.status = status
-
-    def _read_spec(self) -> None:
-        opened = Simulation.open(self.run)
-        self.spec = opened.spec
-        self.budget, self.privacy = opened.settings.privacy.epsilon, opened.settings.privacy.mode
 
     def _read_status(self) -> Status:
         if self.result is None and (self.run / FILE).exists():
@@ -93,7 +85,16 @@ class WatchedRun:
 
     @property
     def owners(self) -> list[str]:
-        return [] if self.spec is None else self.spec.owners
+        return [] if self.simulation is None else self.simulation.spec.owners
+
+    @property
+    def arms(self) -> list[str]:
+        return [] if self.simulation is None else self.simulation.arms
+
+    @property
+    def budget(self) -> float | None:
+        """ε that each owner may spend, where there is a limit."""
+        return None if self.simulation is None else self.simulation.settings.privacy.epsilon
 
     def check_owner(self, owner: str) -> str:
         """Return `owner` if the simulation has it: nothing else may become part of a path.
@@ -108,28 +109,28 @@ class WatchedRun:
     @property
     def baseline(self) -> str | None:
         """The arm to compare with, in which owners train alone."""
-        return next((arm for arm in BASELINES if self.spec is not None and arm in self.spec.arms), None)
+        return next((arm for arm in BASELINES if arm in self.arms), None)
 
     @property
     def two_tracks(self) -> bool:
         """Whether shared tracks are validated on other facts than the baseline: then the two are not compared."""
-        return self.spec is not None and self.spec.two_tracks
+        return self.simulation is not None and self.simulation.spec.two_tracks
 
     def state(self) -> Json:
         """Everything but the figures. Times are in seconds; ``began`` counts from 1970."""
         with self.lock:
-            log = self.history.log
+            log, made = self.history.log, self.simulation
             first = max(0, len(log) - LINES)
             return {
                 "run": self.run.resolve().name,
                 "status": self.status,
-                **{key: getattr(self.spec, key, None) for key in ("federation", "engine", "seed")},
+                **{key: None if made is None else getattr(made.spec, key) for key in ("federation", "engine", "seed")},
                 "baseline": self.baseline,
-                "privacy": self.privacy,
+                "privacy": "none" if made is None else made.settings.privacy.mode,
                 "budget": self.budget,
                 "headline": None if self.result is None else headline(self.result),
                 "now": None if self.history.now is None else self.history.now.arm,
-                "arms": [self._arm(name) for name in (self.spec.arms if self.spec is not None else ())],
+                "arms": [self._arm(name) for name in self.arms],
                 "owners": [self._owner(name) for name in self.owners],
                 "log": {
                     "first": first,

@@ -20,11 +20,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from fkge.align import Common, Tokens
 from fkge.align.links import KINDS
 from fkge.embed.models import Kind
-from fkge.federation import FederationSettings, PeerProfile, Plan
+from fkge.federation import FederationSettings, Owner, PeerProfile, Plan
+from fkge.federation.exchange import Update
+from fkge.federation.owner import seed_of
+from fkge.federation.settings import Translate
 
 ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
 CENTRAL = ("fede", "unified")
@@ -113,3 +118,17 @@ def permute(
     for kind in KINDS:
         moved[kind][place[kind]] = tokens[kind]
     return profiles, Tokens(moved)
+
+
+class RandomRowsOwner(Owner):
+    """An owner of ``random``: it sends vectors that carry no information, of the same shape and scale as its own."""
+
+    def make_update(self, peer: str, mode: Translate) -> Update:
+        """Random vectors for the rows shared with `peer`, and nothing else."""
+        rows = self.exchange.rows(peer)
+        return Update(0, self.frame, *(self._random(kind, rows[kind]) for kind in KINDS))
+
+    def _random(self, kind: Kind, rows: Tensor) -> Tensor:
+        seed = seed_of(self._secret, self.name, kind, self.trainer.epoch)
+        noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
+        return noise * self.tables.vectors(kind).std().cpu()

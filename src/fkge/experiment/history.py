@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from fkge.experiment import trace_events as events
+from fkge.trace import Trace
 
 Kind = Literal["train", "translate", "update", "sleep", "private", "score"]
 """What an owner spends time on, in the paper's words where it has them: its first training; PPAT with a peer, as host;
@@ -109,8 +110,9 @@ class Course:
         """End what the owner does by itself, and begin something of `kind`, or nothing."""
         if self._own is not None:
             self._own.end = max(self._own.start, time)
-        self._own = None if kind is None else Span(kind, time)
-        if self._own is not None:
+        self._own = None
+        if kind is not None:
+            self._own = Span(kind, time)
             self.spans.append(self._own)
 
     def end(self, state: str, time: float, why: str | None = None) -> None:
@@ -209,10 +211,7 @@ class History:
     @classmethod
     def read(cls, run: Path) -> Self:
         """The history of the simulation in the folder `run` so far."""
-        history = cls()
-        for event in events.read_events(run):
-            history.add(event)
-        return history
+        return cls.of(Trace(run / "trace.jsonl").read())
 
     @classmethod
     def of(cls, records: Iterable[dict[str, Any]]) -> Self:
@@ -228,14 +227,8 @@ class History:
         return list(dict.fromkeys(owner for stage in self.stages.values() for owner in stage.courses))
 
     def feed(self, record: dict[str, Any]) -> None:
-        """Add one record of a trace; records of unknown kinds are ignored."""
-        event = events.parse(record)
-        if event is not None:
-            self.add(event)
-
-    def add(self, event: events.Event) -> None:
-        """Add one event; those of unknown arms and owners are ignored."""
-        match event:
+        """Add one record of a trace; those of unknown kinds, arms and owners are ignored."""
+        match event := events.parse(record):
             case events.ArmStarted():
                 self._start(event)
             case events.ArmFinished():

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fkge.align import Tokens
 from fkge.align.overlap import Mask
 from fkge.embed import Tables, load_tensors, save_tensors
 from fkge.errors import RunError
 from fkge.evaluation import Ranks
-from fkge.experiment.arms import Arm, permute
-from fkge.experiment.random_rows import RandomRowsOwner
+from fkge.experiment.arms import Arm, RandomRowsOwner, permute
 from fkge.federation import FederationSettings, Owner, OwnerStore, PeerProfile, Plan, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
 from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
@@ -35,6 +35,9 @@ from fkge.privacy import Head
 from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack
 
 _MASKS, _RANKS = "fkge.masks.1", "fkge.ranks.1"
+
+Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
+"""Further fields of an owner's report, by name."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,9 @@ class Masks:
 
     def save(self, store: Path) -> None:
         """Write the masks into an owner's store."""
-        masks = {"strict": self.strict}
-        masks |= {f"held|{split}": mask for split, mask in self.held.items()}
-        masks |= {f"chained|{split}": mask for split, mask in self.chained.items()}
-        tensors = {name: torch.from_numpy(mask.astype(np.uint8)) for name, mask in masks.items()}
+        tensors = {"strict": _bytes(self.strict)}
+        tensors |= {f"held|{split}": _bytes(mask) for split, mask in self.held.items()}
+        tensors |= {f"chained|{split}": _bytes(mask) for split, mask in self.chained.items()}
         save_tensors(store / "masks.safetensors", _MASKS, tensors, {})
 
     @classmethod
@@ -67,16 +69,11 @@ class Masks:
         else:
             peers, whole = store / "peers.safetensors", store / "whole.safetensors"
             tensors = load_tensors(peers, PEERS_FILE)[0] | load_tensors(whole, WHOLE_FILE)[0]
-        masks = {
-            name: t.numpy().astype(bool)
-            for name, t in tensors.items()
-            if name == "strict" or name.startswith(("held|", "chained|"))
-        }
 
         def by_split(prefix: str) -> dict[str, Mask]:
-            return {name.removeprefix(prefix): mask for name, mask in masks.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): _mask(t) for name, t in tensors.items() if name.startswith(prefix)}
 
-        return cls(by_split("held|"), by_split("chained|"), masks["strict"])
+        return cls(by_split("held|"), by_split("chained|"), _mask(tensors["strict"]))
 
 
 @dataclass(frozen=True)
@@ -99,11 +96,6 @@ class SimulatedOwner:
     @property
     def name(self) -> str:
         return self.store.name
-
-    @property
-    def folder(self) -> Path:
-        """Of its store."""
-        return self.store.folder
 
     @property
     def settings(self) -> FederationSettings:
@@ -175,22 +167,14 @@ class SimulatedOwner:
         else:
             owner = Owner(
                 self.name, self.graph, self.settings, plan=arm.plan, seed=self.store.seed,
-                decide=self.deciding(shared=False), tokens=None if late else self._lone_tokens(),
-                secret=self.store.seed if secret is None else secret,
+                decide=self.deciding(shared=False), secret=self.store.seed if secret is None else secret,
+                tokens=None if late else Tokens.draw(self.graph, seed_of(self.store.seed, self.name, "lone")),
             )  # fmt: skip
             trained = workspace.resume(owner)
         if fresh and arm.begin_with is not None:
             owner.load(self.workspace(arm.begin_with).checkpoint)
             trained = True
         return owner, trained
-
-    def _lone_tokens(self) -> Tokens:
-        return Tokens.draw(self.graph, seed_of(self.store.seed, self.name, "lone"))
-
-    def protocol_config(self, arm: Arm) -> ProtocolConfig:
-        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
-        config = self.store.protocol_config()
-        return config if arm.peers else replace(config, train_alone=True)
 
     def conclude(
         self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
@@ -225,13 +209,7 @@ class SimulatedOwner:
         emit("concluded", spent=report.epsilon)
         return True
 
-    def write_report(
-        self,
-        arm: str,
-        tables: Tables,
-        activity: Activity,
-        extra: Mapping[str, PrivateTrack | PrivacyAccount | Blend | None] | None = None,
-    ) -> OwnerReport:
+    def write_report(self, arm: str, tables: Tables, activity: Activity, extra: Extra) -> OwnerReport:
         """Score an owner's final vectors on each of the parts of its test triples, and write everything.
 
         Args:
@@ -244,8 +222,7 @@ class SimulatedOwner:
         held, chained = (
             np.concatenate([masks[name] for name in tests]) for masks in (self.masks.held, self.masks.chained)
         )
-        parts = {"strict": ~(held | chained), "chained": chained, "held": held}
-        report, ranks = score(tables, self.graph, parts, activity, extra)
+        report, ranks = score(tables, self.graph, _parts(held, chained), activity, extra)
         workspace = self.workspace(arm)
         workspace.folder.mkdir(parents=True, exist_ok=True)
         save_ranks(workspace.folder / "ranks.safetensors", ranks, held, chained)
@@ -279,13 +256,15 @@ class ArmJob:
         return self.owner.owner(self.arm, late, secret, ledger)
 
     def protocol_config(self) -> ProtocolConfig:
-        return self.owner.protocol_config(self.arm)
+        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
+        config = self.owner.store.protocol_config()
+        return config if self.arm.peers else replace(config, train_alone=True)
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
         return self.owner.conclude(self.arm, owner, emit, stop, serve)
 
 
-def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None) -> None:
+def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask) -> None:
     """Write ranks of test triples, for comparisons with another arm's.
 
     Args:
@@ -293,12 +272,11 @@ def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None
         ranks: of n test triples.
         held, chained: (n,) see `Masks`.
     """
-    chained = np.zeros_like(held) if chained is None else chained
     tensors = {
         "optimistic": torch.from_numpy(ranks.optimistic.astype(np.int32)),
         "pessimistic": torch.from_numpy(ranks.pessimistic.astype(np.int32)),
-        "held": torch.from_numpy(held.astype(np.uint8)),
-        "chained": torch.from_numpy(chained.astype(np.uint8)),
+        "held": _bytes(held),
+        "chained": _bytes(chained),
     }
     save_tensors(path, _RANKS, tensors, {})
 
@@ -306,6 +284,17 @@ def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask | None = None
 def load_ranks(path: Path) -> tuple[Ranks, dict[str, Mask]]:
     """What `save_ranks` wrote: ranks, and which of them belong to each of `fkge.experiment.results.PARTS`."""
     tensors, _ = load_tensors(path, _RANKS)
-    held, chained = (tensors[name].numpy().astype(bool) for name in ("held", "chained"))
     ranks = Ranks(tensors["optimistic"].numpy().astype(np.int64), tensors["pessimistic"].numpy().astype(np.int64))
-    return ranks, {"strict": ~(held | chained), "chained": chained, "held": held}
+    return ranks, _parts(_mask(tensors["held"]), _mask(tensors["chained"]))
+
+
+def _parts(held: Mask, chained: Mask) -> dict[str, Mask]:
+    return {"strict": ~(held | chained), "chained": chained, "held": held}
+
+
+def _bytes(mask: Mask) -> Tensor:
+    return torch.from_numpy(mask.astype(np.uint8))
+
+
+def _mask(saved: Tensor) -> Mask:
+    return saved.numpy().astype(bool)

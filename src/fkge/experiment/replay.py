@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fkge.errors import RunError
 from fkge.experiment.arms import Arm
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.events import Joined, Lost, Wake
 from fkge.federation.owner import Outcome
 from fkge.federation.participant import Participant
@@ -64,17 +64,16 @@ def replay(store: SimulatedOwner, arm: Arm, recording: Path) -> Replay:
     Raises:
         RunError: the store holds a checkpoint of the arm, while a recording begins at the beginning.
     """
-    if (store.workspace(arm.name).folder / "checkpoint.safetensors").exists():
-        raise RunError(
-            f"{store.workspace(arm.name).folder}: holds a checkpoint; replay in a copy of the owner's store alone"
-        )
-    owner, _ = store.owner(arm)
+    job = ArmJob(store, arm)
+    if job.workspace.checkpoint.exists():
+        raise RunError(f"{job.workspace.folder}: holds a checkpoint; replay in a copy of the owner's store alone")
+    owner, _ = job.open()
     sent: list[Sent] = []
 
     def post(peer: str, data: bytes) -> None:
         sent.append(Sent(peer, len(data), hashlib.sha256(data).hexdigest()))
 
-    participant = Participant(owner, Protocol(owner.peers, store.protocol_config(arm)), post, lambda *_, **__: None)
+    participant = Participant(owner, Protocol(owner.peers, job.protocol_config()), post, lambda *_, **__: None)
     difference = _Player(recording, participant, sent).play()
     return Replay(len(sent), sum(message.size for message in sent), difference)
 
@@ -98,18 +97,18 @@ class _Player:
                     if outcome is None:
                         raise RunError("the recording finishes a round that never began; it is damaged")
                     self._participant.finish(outcome)
-                case "improved" | "left" | "said" | "pauses":
-                    pass  # the end of a round that has ended; what was sent is compared below
                 case _:
                     self._feed(self._at - 1)
-            if (found := self._compare(whole=False)) is not None:
+            if (found := self._compare()) is not None:
                 return found
-        return self._compare(whole=True)
+        done = len(self._sent)
+        return Difference(done, self._expected[done], None) if done < len(self._expected) else None
 
     def _what(self, at: int) -> str:
         return str(self._records[at][0]["what"])
 
     def _feed(self, at: int) -> None:
+        """Feed what the owner received; other records are the end of a round, and what was sent, which is compared."""
         record, data = self._records[at]
         match record["what"]:
             case "begin":
@@ -140,12 +139,10 @@ class _Player:
             self._feed(self._at - 1)
         return True
 
-    def _compare(self, whole: bool) -> Difference | None:
+    def _compare(self) -> Difference | None:
         for number in range(self._compared, len(self._sent)):
             expected = self._expected[number] if number < len(self._expected) else None
             if self._sent[number] != expected:
                 return Difference(number, expected, self._sent[number])
         self._compared = len(self._sent)
-        if whole and len(self._sent) < len(self._expected):
-            return Difference(len(self._sent), self._expected[len(self._sent)], None)
         return None

@@ -23,21 +23,15 @@ from pydantic import Field
 
 from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
+from fkge.experiment import results
 from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
 from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
+from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
-from fkge.experiment.results import (
-    FILE,
-    VERSION,
-    Comparison,
-    OwnerResult,
-    PrivacySummary,
-    SimulationResult,
-    means,
-    with_policy,
-)
+from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Versus
 from fkge.experiment.setup import create_stores, federation_of
 from fkge.federation import Federation, FederationSettings
+from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
 from fkge.progress import SILENT, Progress, Task
 from fkge.results import ResultModel
@@ -130,10 +124,7 @@ class Simulation:
 
     @staticmethod
     def check_asked(
-        settings: FederationSettings,
-        baselines: Iterable[str],
-        engine: str,
-        engine_options: EngineOptions | None = None,
+        settings: FederationSettings, baselines: Iterable[str], engine: str, engine_options: EngineOptions | None = None
     ) -> list[str]:
         """The arms of a simulation, in their order.
 
@@ -199,7 +190,7 @@ class Simulation:
     @property
     def result(self) -> SimulationResult | None:
         """What the finished simulation found, or None."""
-        return SimulationResult.load(self.folder) if (self.folder / FILE).exists() else None
+        return SimulationResult.load(self.folder) if (self.folder / results.FILE).exists() else None
 
     # -- running -------------------------------------------------------------------------------------
 
@@ -207,7 +198,7 @@ class Simulation:
         self,
         *,
         progress: Progress = SILENT,
-        stop: Callable[[], bool] | None = None,
+        stop: Stop | None = None,
         watch: Watch | None = None,
         engine_options: EngineOptions | None = None,
     ) -> SimulationResult | None:
@@ -225,46 +216,43 @@ class Simulation:
         Raises:
             EngineError: an owner's process died. The other owners have finished the arm without it.
         """
-        if self.result is not None:
-            return self.result
+        if (result := self.result) is not None:
+            return result
         options = self.spec.engine_options | dict(engine_options or {})
         check_engine(self.spec.engine, list(options))
         busy = RunError(f"{self.folder}: is being run by another process; wait for it, or stop it")
         with FileLock(self.folder / "lock", timeout=0.2, error=busy):  # `is_running` holds it for a moment
-            return self._run(_Events(self.trace, watch), progress, stop or (lambda: False), options)
+            return self._run(_Events(self.trace, self.spec.owners, progress, watch), stop or never, options)
 
     @staticmethod
     def is_running(folder: Path) -> bool:
         """Whether a process runs the simulation in `folder` now."""
         return is_locked(folder / "lock")
 
-    def _run(
-        self, events: _Events, progress: Progress, stop: Callable[[], bool], options: EngineOptions
-    ) -> SimulationResult | None:
-        pending = [arm for arm in self.arms if self._unfinished(arm)]
-        if pending:
+    def _run(self, events: _Events, stop: Stop, options: EngineOptions) -> SimulationResult | None:
+        if pending := list(filter(self._unfinished, self.arms)):
             with ENGINES[self.spec.engine](self.owners, events.emit, **options) as engine:
                 for name in pending:
-                    if name not in CENTRAL and not self._run_arm(engine, name, events, progress, stop):
+                    if name not in CENTRAL and not self._run_arm(engine, name, events, stop):
                         return None
                 central = [name for name in pending if name in CENTRAL]
                 if central and not stop():
-                    self._run_central(engine, central, events, progress, stop)
-        if any(self._unfinished(arm) for arm in self.arms):
+                    with events.arms(central, self.settings.total_epochs):
+                        engine.central(central, stop)
+                        events.finished = not any(map(self._unfinished, central))
+        if any(map(self._unfinished, self.arms)):
             return None
         result = self.summary(compare=True)
-        result.write(self.folder / FILE)
+        result.write(self.folder / results.FILE)
         return result
 
     def _unfinished(self, arm: str) -> list[str]:
         """Owners that have no result in `arm`."""
         return [owner.name for owner in self.owners if not owner.workspace(arm).finished]
 
-    def _run_arm(
-        self, engine: Engine, name: str, events: _Events, progress: Progress, stop: Callable[[], bool]
-    ) -> bool:
+    def _run_arm(self, engine: Engine, name: str, events: _Events, stop: Stop) -> bool:
         arm = self.arm(name)
-        with events.arm([name], self.spec.owners, arm.epochs, progress):
+        with events.arms([name], arm.epochs):
             finished = engine.run(arm, stop)
             if stop():
                 return False
@@ -283,13 +271,6 @@ class Simulation:
             events.finished = True
         return True
 
-    def _run_central(
-        self, engine: Engine, arms: Sequence[str], events: _Events, progress: Progress, stop: Callable[[], bool]
-    ) -> None:
-        with events.arm(arms, self.spec.owners, self.settings.total_epochs, progress):
-            engine.central(arms, stop)
-            events.finished = not any(self._unfinished(arm) for arm in arms)
-
     # -- summing up ----------------------------------------------------------------------------------
 
     def summary(self, compare: bool = False) -> SimulationResult:
@@ -305,13 +286,13 @@ class Simulation:
         settings, spec = self.settings, self.spec
         finished = [record for record in self.trace.read() if record["event"] == "arm over"]
         return SimulationResult(
-            version=VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
-            two_tracks=spec.two_tracks, policies=with_policy(self.folder, spec.owners), start=settings.start,
+            version=results.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
+            two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners), start=settings.start,
             translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
             private_epochs=settings.private.total if spec.two_tracks else 0,
             lone_epochs=0 if spec.two_tracks else settings.lone_epochs,
-            privacy=PrivacySummary(**settings.privacy.model_dump()), mean=means(owners, spec.arms), owners=owners,
-            seconds=round(sum(float(record["seconds"]) for record in finished), 1),
+            privacy=PrivacySummary(**settings.privacy.model_dump()), mean=results.means(owners, spec.arms),
+            owners=owners, seconds=round(sum(float(record["seconds"]) for record in finished), 1),
         )  # fmt: skip
 
 
@@ -328,21 +309,16 @@ def _check_central(arms: Sequence[str], federation: Federation, settings: Federa
         )
 
 
-def _compare(owner: SimulatedOwner, arms: Sequence[str]) -> dict[str, dict[str, dict[str, Comparison]]]:
+def _compare(owner: SimulatedOwner, arms: Sequence[str]) -> Versus:
     """The federated owner against its other arms: paired bootstrap over its test triples."""
     ours, parts = owner.ranks("federated")
-    out: dict[str, dict[str, dict[str, Comparison]]] = {}
-    for arm in arms:
-        if arm == "federated":
-            continue
+    out: Versus = {arm: {} for arm in arms if arm != "federated"}
+    for arm in out:
         theirs, _ = owner.ranks(arm)
-        out[arm] = {}
         for part, mask in parts.items():
             if mask.sum() > 1:  # one triple has no interval
                 found = {m: paired_bootstrap(theirs[mask].realistic, ours[mask].realistic, metric=m) for m in COMPARED}
-                out[arm][part] = {
-                    m: Comparison(difference=d.difference, low=d.low, high=d.high, p=d.p) for m, d in found.items()
-                }
+                out[arm][part] = {m: Comparison.model_validate(d, from_attributes=True) for m, d in found.items()}
     return out
 
 
@@ -354,11 +330,10 @@ class _Events:
         finished: the arm that runs now has come to its end.
     """
 
-    def __init__(self, trace: Trace, watch: Watch | None) -> None:
+    def __init__(self, trace: Trace, owners: Sequence[str], progress: Progress, watch: Watch | None) -> None:
         self.deaths: dict[str, str] = {}
         self.finished = False
-        self._trace = trace
-        self._watch = watch
+        self._trace, self._owners, self._progress, self._watch = trace, owners, progress, watch
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}
         self._scores: dict[str, float] = {}
@@ -366,22 +341,15 @@ class _Events:
         self._traced: dict[str, float] = {}
 
     @contextmanager
-    def arm(self, names: Sequence[str], owners: Sequence[str], epochs: int, progress: Progress) -> Iterator[None]:
-        """Announce arms that start, or continue, and draw them as one bar.
-
-        Args:
-            names: of the arms.
-            owners: names of all owners.
-            epochs: of each owner in each arm.
-            progress: where the bar is drawn.
-        """
+    def arms(self, names: Sequence[str], epochs: int) -> Iterator[None]:
+        """Announce arms that start, or continue, with so many epochs of each owner; draw them as one bar."""
         started, self.finished = time.monotonic(), False
         for name in names:
-            self.emit("arm", arm=name, time=round(time.time(), 1), epochs=epochs, owners=list(owners))
+            self.emit("arm", arm=name, time=round(time.time(), 1), epochs=epochs, owners=list(self._owners))
         title = " and ".join(names)
         self._scores.clear()
         self._epochs.clear()
-        with progress.task(title, epochs * len(owners) * len(names), "epochs") as self._task:
+        with self._progress.task(title, epochs * len(self._owners) * len(names), "epochs") as self._task:
             yield
         self._task = None
         if self.finished:

@@ -15,14 +15,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fkge.errors import RunError
 from fkge.trace import Trace
 
+EVENTS: dict[str, type[Event]] = {}
+"""The class of each kind of record."""
+
 
 class Event(BaseModel):
-    """Base of all events."""
+    """Base of all events. A class with a `kind` is for records of that kind."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    def __init_subclass__(cls, kind: str = "") -> None:
+        super().__init_subclass__()
+        if kind:
+            EVENTS[kind] = cls
 
-class ArmStarted(Event):
+
+class ArmStarted(Event, kind="arm"):
     """An arm starts or is resumed. `time` is in seconds since 1970; `epochs` are those of each owner."""
 
     arm: str
@@ -31,7 +39,7 @@ class ArmStarted(Event):
     owners: tuple[str, ...] = ()
 
 
-class ArmFinished(Event):
+class ArmFinished(Event, kind="arm over"):
     """An arm is finished, or several that run together (``fede and unified``); `seconds` of wall time."""
 
     arm: str
@@ -47,13 +55,13 @@ class OwnerEvent(Event):
     until: float | None = None
 
 
-class StateChanged(OwnerEvent):
+class StateChanged(OwnerEvent, kind="state"):
     """The owner is now ready, busy, sleep, private or scoring."""
 
     state: str
 
 
-class EpochReached(OwnerEvent):
+class EpochReached(OwnerEvent, kind="progress"):
     """The owner has trained so many epochs; written now and then."""
 
     epoch: int
@@ -65,21 +73,21 @@ class PeerEvent(OwnerEvent):
     peer: str
 
 
-class HostingStarted(PeerEvent):
+class HostingStarted(PeerEvent, kind="hosting"):
     """A translation of updates of `peer` starts; the owner is its host."""
 
 
-class Translated(PeerEvent):
+class Translated(PeerEvent, kind="translated"):
     """The translation of updates of `peer` is complete."""
 
 
-class ExchangeAbandoned(PeerEvent):
+class ExchangeAbandoned(PeerEvent, kind="given up"):
     """An exchange with `peer` made no progress; `hosting`: the owner was its host."""
 
     hosting: bool
 
 
-class Worked(OwnerEvent):
+class Worked(OwnerEvent, kind="work"):
     """The owner aggregated updates, trained, and perhaps validated (`score` is None if it did not).
 
     Attributes:
@@ -102,35 +110,35 @@ class Worked(OwnerEvent):
     spent: float | None = None
 
 
-class Concluded(OwnerEvent):
+class Concluded(OwnerEvent, kind="concluded"):
     """The owner has finished the arm; `spent` is the ε of everything it sent."""
 
     spent: float | None = None
 
 
-class Died(OwnerEvent):
+class Died(OwnerEvent, kind="died"):
     """The process of the owner ended early."""
 
     why: str
 
 
-class Refused(PeerEvent):
+class Refused(PeerEvent, kind="refused"):
     """A message of `peer` was invalid."""
 
     why: str
 
 
-class OverBudget(PeerEvent):
+class OverBudget(PeerEvent, kind="over budget"):
     """The privacy budget does not cover what `peer` asked for."""
 
     why: str
 
 
-class PeerLost(PeerEvent):
+class PeerLost(PeerEvent, kind="lost"):
     """The connection to `peer` is lost."""
 
 
-class TrainingEpoch(Event):
+class TrainingEpoch(Event, kind="epoch"):
     """An epoch of `fkge train`."""
 
     epoch: int
@@ -138,32 +146,12 @@ class TrainingEpoch(Event):
     lr: float
 
 
-class TrainingValidated(Event):
+class TrainingValidated(Event, kind="validated"):
     """A validation of `fkge train`; `best`: the highest MRR so far."""
 
     epoch: int
     mrr: float
     best: bool = False
-
-
-EVENTS: dict[str, type[Event]] = {
-    "arm": ArmStarted,
-    "arm over": ArmFinished,
-    "state": StateChanged,
-    "progress": EpochReached,
-    "hosting": HostingStarted,
-    "translated": Translated,
-    "given up": ExchangeAbandoned,
-    "work": Worked,
-    "concluded": Concluded,
-    "died": Died,
-    "refused": Refused,
-    "over budget": OverBudget,
-    "lost": PeerLost,
-    "epoch": TrainingEpoch,
-    "validated": TrainingValidated,
-}
-"""The class of each kind of record."""
 
 
 def parse(record: dict[str, Any]) -> Event | None:

@@ -34,6 +34,7 @@ from fkge.settings import read_toml
 EXPERIMENT = "fkge"
 _METRICS_PER_BATCH = 500  # MLflow accepts a thousand
 _PARAMS_PER_BATCH = 100
+_MOST_RUNS = 50_000  # that MLflow finds at once
 _WAY_OUT = "Restore it from a copy."
 
 Settings = dict[str, object]
@@ -59,10 +60,12 @@ class LoggedRun:
     files: list[Path] = field(default_factory=list)
     finished: bool = False
 
-    @property
-    def epoch(self) -> int:
-        """The last epoch with a value."""
-        return max((epoch for values in self.curves.values() for epoch in values), default=0)
+    def values(self) -> Iterator[tuple[str, float, int]]:
+        """All metrics as (name, value, epoch), curves in order; those at the end have the last epoch with a value."""
+        for name, curve in self.curves.items():
+            yield from ((name, value, epoch) for epoch, value in sorted(curve.items()))
+        last = max((epoch for curve in self.curves.values() for epoch in curve), default=0)
+        yield from ((name, value, last) for name, value in self.last.items())
 
     def add(self, epoch: int, **values: float) -> None:
         """Add values of an epoch; of an epoch that was done twice, because the run was interrupted, the last count."""
@@ -174,49 +177,30 @@ def _mlflow(run: Path, found: list[LoggedRun], where: str, progress: Progress) -
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would report usage to its vendor
     mlflow = need("mlflow", "mlflow", "logging to MLflow")
     try:
-        return _to_mlflow(mlflow, run, found, where, progress)
+        client = mlflow.MlflowClient(tracking_uri=where)
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        key = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
+        parent, tags = "", {"fkge.run": hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:32]}
+        before = client.search_runs([key], f"tags.`fkge.run` = '{tags['fkge.run']}'", max_results=_MOST_RUNS)
+        with progress.task("logging to MLflow", len(found), "runs") as task:
+            for logged in found:
+                made = client.create_run(key, run_name=logged.name or run.resolve().name, tags=tags).info.run_id
+                parent = tags.setdefault("mlflow.parentRunId", made)
+                _log(mlflow, client, made, logged)
+                task.advance(1)
+        for old in before:
+            client.delete_run(old.info.run_id)
+        return parent
     except mlflow.exceptions.MlflowException as error:
         why = str(error).splitlines()[0]
         raise TrackerError(f"MLflow cannot log to {where}: {why}") from None
-
-
-def _to_mlflow(mlflow: Any, run: Path, found: list[LoggedRun], where: str, progress: Progress) -> str:
-    client = mlflow.MlflowClient(tracking_uri=where)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    key = client.create_experiment(EXPERIMENT) if experiment is None else experiment.experiment_id
-    mark = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:32]
-    before = [r.info.run_id for r in _runs(client, key, mark)]
-    parent = ""
-    with progress.task("logging to MLflow", len(found), "runs") as task:
-        for logged in found:
-            tags = {"fkge.run": mark} | ({"mlflow.parentRunId": parent} if parent else {})
-            made = client.create_run(key, run_name=logged.name or run.resolve().name, tags=tags).info.run_id
-            parent = parent or made
-            _log(mlflow, client, made, logged)
-            task.advance(1)
-    for old in before:
-        client.delete_run(old)
-    return parent
-
-
-def _runs(client: Any, experiment: str, mark: str) -> Iterator[Any]:
-    """Runs that were logged before with the tag `mark`."""
-    token = None
-    while True:
-        page = client.search_runs([experiment], f"tags.`fkge.run` = '{mark}'", page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
 
 
 def _log(mlflow: Any, client: Any, key: str, logged: LoggedRun) -> None:
     entities = mlflow.entities
     stamp = client.get_run(key).info.start_time
     params = [entities.Param(name, str(value)) for name, value in logged.settings.items()]
-    values = [(name, value, epoch) for name, curve in logged.curves.items() for epoch, value in sorted(curve.items())]
-    values += [(name, value, logged.epoch) for name, value in logged.last.items()]
-    metrics = [entities.Metric(name, value, stamp, epoch) for name, value, epoch in values]
+    metrics = [entities.Metric(name, value, stamp, epoch) for name, value, epoch in logged.values()]
     for start in range(0, len(params), _PARAMS_PER_BATCH):
         client.log_batch(key, params=params[start : start + _PARAMS_PER_BATCH])
     for start in range(0, len(metrics), _METRICS_PER_BATCH):
@@ -244,11 +228,8 @@ def _tensorboard(run: Path, found: list[LoggedRun], where: str, progress: Progre
             with SummaryWriter(str(top / logged.name), filename_suffix=_SUFFIX) as writer:
                 rows = "".join(f"| {name} | {value} |\n" for name, value in logged.settings.items())
                 writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
-                for name, curve in logged.curves.items():
-                    for epoch, value in sorted(curve.items()):
-                        writer.add_scalar(name, value, epoch)
-                for name, value in logged.last.items():
-                    writer.add_scalar(name, value, logged.epoch)
+                for name, value, epoch in logged.values():
+                    writer.add_scalar(name, value, epoch)
             task.advance(1)
     return str(top)
 

@@ -150,18 +150,11 @@ class Run:
         checkpoint = self.folder / "checkpoint.safetensors"
         if checkpoint.exists():
             state = FitState(**load_checkpoint(checkpoint, trainer))
-            known = self.trace.read()
-            self.trace.keep([r for r in known if _happened(r, trainer.epoch, state.validated)])
+            self.trace.keep([r for r in self.trace.read() if _happened(r, trainer.epoch, state.validated)])
         else:
             self.trace.keep([])
-        final = fit(
-            trainer,
-            _Folder(self),
-            state=state,
-            validate=self._validation(tables, progress),
-            progress=progress,
-            stop=stop,
-        )
+        validate = self._validation(tables, progress)
+        final = fit(trainer, _Folder(self), state=state, validate=validate, progress=progress, stop=stop)
         if final is None:
             return None
         best, _ = load_model(self.folder / "model.safetensors", settings.device)

@@ -7,6 +7,5 @@ from __future__ import annotations
 
 from fkge.report.page import render_template as render_template
 from fkge.report.page import write_report as write_report
-from fkge.report.theme import standalone as standalone
 
-__all__ = ["render_template", "standalone", "write_report"]
+__all__ = ["render_template", "write_report"]

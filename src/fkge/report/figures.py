@@ -203,22 +203,19 @@ def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> 
         drawing.mark("cross", min(x(limit) + 6, drawing.width - 5), y + 9, 5, "dead", f"died: {course.why}")
 
 
-def _merged(
-    spans: Sequence[Span], now: float, limit: float, x: Scale
-) -> list[tuple[float, float, int, tuple[str, ...]]]:
+_Bar = tuple[float, float, int, tuple[str, ...]]
+
+
+def _merged(spans: Sequence[Span], now: float, limit: float, x: Scale) -> list[_Bar]:
     """Spans of one kind as (start, end, number, peers); those less than a pixel apart are merged."""
-    found: list[tuple[float, float, int, tuple[str, ...]]] = []
+    found: list[_Bar] = []
     for span in sorted(spans, key=lambda span: span.start):
         start, stop = span.start, min(limit, now if span.end is None else span.end)
         if stop < start:
             continue
-        if (
-            found
-            and x(start) - x(found[-1][1]) < 0.7
-            and (x(stop) - x(start) < 1 or x(found[-1][1]) - x(found[-1][0]) < 1)
-        ):
-            before = found[-1]
-            found[-1] = (before[0], max(before[1], stop), before[2] + 1, ())
+        begin, end, many, _ = found[-1] if found else (-1e9, -1e9, 0, ())
+        if many and x(start) - x(end) < 0.7 and (x(stop) - x(start) < 1 or x(end) - x(begin) < 1):
+            found[-1] = (begin, max(end, stop), many + 1, ())
         else:
             found.append((start, stop, 1, span.peers))
     return found
@@ -242,10 +239,8 @@ def _timeline_legend(stage: Stage, width: int) -> Drawing:
 
 
 def _timeline_words(stage: Stage, end: float, clock: str) -> str:
-    parts = []
-    for owner, course in stage.courses.items():
-        counts = Counter(span.kind for span in course.spans)
-        parts.append(f"{owner}: " + ", ".join(f"{many} × {kind}" for kind, many in counts.items()))
+    counts = {owner: Counter(span.kind for span in course.spans) for owner, course in stage.courses.items()}
+    parts = [f"{owner}: " + ", ".join(f"{n} × {kind}" for kind, n in found.items()) for owner, found in counts.items()]
     return f"{end:,.1f} {clock} in all. " + "; ".join(parts)
 
 
@@ -323,8 +318,8 @@ def spending(history: History, budget: float | None = None, *, arm: str = "feder
     if not spent:
         return notice(width, title, "nothing was spent: no ε applies here, or nothing was sent yet")
     of = f"of {epsilon(budget)}" if budget is not None else "without a limit"
-    words = "; ".join(f"{owner} {epsilon(value)} {of}" for owner, value in spent.items())
     texts = {owner: f"{epsilon(value)} {of}" for owner, value in spent.items()}
+    words = "; ".join(f"{owner} {text}" for owner, text in texts.items())
     left = 8 + min(width * 0.25, max(width_of(owner) for owner in spent))
     right = width - 10 - max(width_of(text, SMALL) for text in texts.values())
     drawing = Drawing(width, 26 * len(spent) + 6, title, words)
@@ -334,7 +329,7 @@ def spending(history: History, budget: float | None = None, *, arm: str = "feder
         drawing.text(0, y + 13, fit(owner, left - 6), tip=owner)
         if budget is not None:
             drawing.rect(left, y + 2, right - left, 14, "track", f"budget {epsilon(budget)}")
-        drawing.rect(left, y + 4, max(1.0, x(value) - left), 10, "update", f"{owner}: ε = {epsilon(value)} {of}")
+        drawing.rect(left, y + 4, max(1.0, x(value) - left), 10, "update", f"{owner}: ε = {texts[owner]}")
         drawing.text(width, y + 13, texts[owner], "small", "end")
     return str(drawing)
 

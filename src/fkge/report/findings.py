@@ -76,13 +76,16 @@ def privacy_accounts(result: SimulationResult) -> dict[str, PrivacyAccount]:
     return {name: report.privacy for name, report in federated(result).items() if report.privacy is not None}
 
 
+def blends(result: SimulationResult) -> dict[str, Blend]:
+    """How each owner blended its federated model with a lone one, where it did."""
+    return {name: report.blend for name, report in federated(result).items() if report.blend is not None}
+
+
 def cpu_seconds(result: SimulationResult) -> dict[str, float]:
     """CPU seconds of all owners in the federated arm, by activity."""
-    sums: dict[str, float] = {}
-    for report in federated(result).values():
-        for activity, seconds in report.seconds.items():
-            sums[activity] = sums.get(activity, 0.0) + seconds
-    return sums
+    found = [report.seconds for report in federated(result).values()]
+    activities = dict.fromkeys(activity for seconds in found for activity in seconds)
+    return {activity: sum(seconds.get(activity, 0.0) for seconds in found) for activity in activities}
 
 
 class _Outcome(NamedTuple):
@@ -113,20 +116,17 @@ def headline(result: SimulationResult) -> str:
     for part, facts in PARTS.items():
         outcome = _outcome(result, part)
         gained, lost, unsure = outcome
-        many = outcome.owners
-        if not many:
+        if not outcome.owners:
             continue
         also = f"; {count_word(len(lost))} lost" if lost else ""
         whose = f" on {facts}" if part != "strict" else ""
-        if many == 1:
+        if outcome.owners == 1:
             what = "gained" if gained else "lost" if lost else "neither gained nor lost"
             return f"{next(iter(gained or lost or unsure))} {what} by federating{whose}."
-        if gained:
-            all_ = "Both" if many == 2 else f"All {count_word(many)}"
-            who = all_ if len(gained) == many else f"{count_word(len(gained)).capitalize()} of {count_word(many)}"
-            did = "learned more" if part == "strict" else "answer better"  # what others hold is copied, not learned
-            return f"{who} owners {did} federated than alone{whose}{also}."
-        return f"No owner gained beyond chance over training alone{whose}{also}."
+        if not gained:
+            return f"No owner gained beyond chance over training alone{whose}{also}."
+        did = "learned more" if part == "strict" else "answer better"  # what others hold is copied, not learned
+        return f"{_who(outcome)} {did} federated than alone{whose}{also}."
     return _why_nothing_is_compared(result)
 
 
@@ -150,6 +150,14 @@ def _why_nothing_is_compared(result: SimulationResult) -> str:
     return "No owner has two test facts of a kind, so nothing can be compared."
 
 
+def _who(outcome: _Outcome) -> str:
+    """Those that gained: ``All three owners``, ``Two of four owners``."""
+    gained, many = len(outcome.gained), outcome.owners
+    if gained < many:
+        return f"{count_word(gained).capitalize()} of {count_word(many)} owners"
+    return "Both owners" if many == 2 else f"All {count_word(many)} owners"
+
+
 def _findings_on(result: SimulationResult, part: str) -> list[str]:
     outcome, facts = _outcome(result, part), PARTS[part]
     gained, lost, unsure = outcome
@@ -158,9 +166,8 @@ def _findings_on(result: SimulationResult, part: str) -> list[str]:
         return []
     sentences = []
     if gained:
-        who = f"{count_word(len(gained)).capitalize()} of {count_word(many)} owners ({listing(list(gained))})"
-        if len(gained) == many:
-            who = next(iter(gained)) if many == 1 else "Both owners" if many == 2 else f"All {count_word(many)} owners"
+        who = next(iter(gained)) if many == 1 else _who(outcome)
+        who += f" ({listing(list(gained))})" if len(gained) < many else ""
         verb = "answers" if len(gained) == 1 else "answer"
         sentences.append(f"{who} {verb} questions about {facts} better federated than alone: {_amounts(gained)}.")
     else:
@@ -195,9 +202,8 @@ def _warnings(result: SimulationResult) -> list[str]:
         few = [f"{owner} {many:,}" for owner, many in counts.items() if many is not None and many < FEW]
         if few:
             parts.append(f"{part} {', '.join(few)}")
-    return (
-        [f"Few test facts ({'; '.join(parts)}), so intervals are rough there, and rather too narrow."] if parts else []
-    )
+    warning = f"Few test facts ({'; '.join(parts)}), so intervals are rough there, and rather too narrow."
+    return [warning] if parts else []
 
 
 def _against_baselines(result: SimulationResult) -> list[str]:
@@ -213,12 +219,6 @@ def _against_baselines(result: SimulationResult) -> list[str]:
                     f"for {worse}, undecided for {same}."
                 )
     return sentences
-
-
-def blends(result: SimulationResult) -> dict[str, Blend]:
-    """How each owner blended its federated model with a lone one, where it did."""
-    reports = {name: owner.arms["federated"] for name, owner in result.owners.items() if "federated" in owner.arms}
-    return {name: report.blend for name, report in reports.items() if report.blend is not None}
 
 
 def fairness(result: SimulationResult) -> list[str]:

@@ -204,7 +204,7 @@ def test_without_tests_there_is_no_score_but_there_is_a_federation(tmp_path: Pat
     run.run()
     watched = WatchedRun(run.folder)
     watched.refresh()
-    assert (watched.privacy, watched.budget) == ("dp", 8.0)
+    assert (watched.state()["privacy"], watched.budget) == ("dp", 8.0)
     for row in watched.state()["owners"]:
         assert set(row["best"]) == {"control"}
         assert row["baseline"] is None

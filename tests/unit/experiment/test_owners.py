@@ -13,7 +13,7 @@ from fkge.align.links import KINDS
 from fkge.errors import FkgeError, RunError
 from fkge.evaluation import Ranks
 from fkge.experiment.arms import Arm
-from fkge.experiment.owners import SimulatedOwner, load_ranks, save_ranks
+from fkge.experiment.owners import ArmJob, SimulatedOwner, load_ranks, save_ranks
 from fkge.experiment.setup import create_stores
 from fkge.federation import Federation, FederationSettings, Plan
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
@@ -49,7 +49,7 @@ def test_a_created_owner_opens_with_all_it_was_given(tmp_path: Path) -> None:
 def test_an_owner_without_peers_trains_alone(tmp_path: Path) -> None:
     found = members(tmp_path, tiny_federation(OWNERS[:2], refuses=("ant", "bee")))
     arm = Arm("federated", Plan(2, 20, alone=False))
-    assert all(member.peers == {} and member.protocol_config(arm).train_alone for member in found.values())
+    assert all(member.peers == {} and ArmJob(member, arm).protocol_config().train_alone for member in found.values())
 
 
 def test_an_unknown_model_leaves_no_folder(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_owner_resumes_where_it_was_saved(tmp_path: Path) -> None:
 
 def test_ranks_are_saved_and_loaded(tmp_path: Path) -> None:
     ranks = Ranks(np.array([[1, 2], [3, 4]]), np.array([[1, 3], [3, 9]]))
-    save_ranks(tmp_path / "ranks.safetensors", ranks, np.array([True, False]))
+    save_ranks(tmp_path / "ranks.safetensors", ranks, np.array([True, False]), np.array([False, False]))
     back, parts = load_ranks(tmp_path / "ranks.safetensors")
     np.testing.assert_array_equal(back.optimistic, ranks.optimistic)
     np.testing.assert_array_equal(back.pessimistic, ranks.pessimistic)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fkge.errors import EngineError, FkgeError, GraphError, RunError, SettingsError
-from fkge.experiment.engines import ENGINES, InProcess
+from fkge.experiment.engines import ENGINES, InProcess, Pace
 from fkge.experiment.results import PARTS, SharedRows
 from fkge.experiment.simulation import ARMS, Simulation
 from fkge.files import FileLock
@@ -139,8 +139,8 @@ def test_asked_to_stop_it_goes_on_later(tmp_path: Path) -> None:
 
 
 def test_the_lost_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = create(tmp_path / "run")
-    monkeypatch.setitem(ENGINES, "in-process", lambda members, note: InProcess(members, note, losses={"bee": 0.0}))
+    made, pace = create(tmp_path / "run"), Pace(losses={"bee": 0.0})
+    monkeypatch.setitem(ENGINES, "in-process", lambda members, note: InProcess(members, note, pace))
     with pytest.raises(EngineError, match=r"^bee died during control; .* fkge simulate --resume .*run"):
         made.run()
     monkeypatch.undo()

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from fkge.errors import SettingsError, did_you_mean, need
-from fkge.experiment.arms import Arm
+from fkge.experiment.engines.base import Engine as Engine
 from fkge.experiment.engines.in_process import InProcess as InProcess
 from fkge.experiment.engines.in_process import Pace as Pace
 from fkge.experiment.engines.processes import Processes as Processes
 from fkge.experiment.owners import SimulatedOwner
-from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
 
 EngineOptions = Mapping[str, object]
 """Options of an engine by name; see `OPTIONS`."""
-
-
-class Engine(Protocol):
-    """Runs arms. A context manager: owners' processes exist within it."""
-
-    def __enter__(self) -> Engine: ...
-    def __exit__(self, *exc: object) -> None: ...
-
-    def run(self, arm: Arm, stop: Stop | None = None) -> bool:
-        """Run one arm and leave its results. False if it ended early; `run` again resumes it."""
-
-    def central(self, arms: Sequence[str], stop: Stop | None = None) -> None:
-        """Run arms that need a server (`fkge.experiment.central`); one that `stop` ends early starts again later."""
 
 
 def _ray(stores: Sequence[SimulatedOwner], emit: Emit, **options: Any) -> Engine:

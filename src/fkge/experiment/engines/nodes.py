@@ -1,88 +1,79 @@
 """Run owners as real nodes on this machine, with certificates, TLS and sockets: for rehearsals.
 
-A simulation's numbers should be those that nodes will reach. This process starts the nodes
-(`fkge.experiment.engines.node_process`), passes on their events, and stops them when all are done.
+A simulation's numbers should be those that nodes will reach. The starting process makes keys and certificates, passes
+on the events of nodes, and stops them when all are done. Alignments are known, so nobody intersects anything, and all
+secrets follow from the seed; the rest is as in production.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import faulthandler
+import hashlib
 import random
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Self
 
 from fkge.experiment.arms import Arm
-from fkge.experiment.central import run_central
-from fkge.experiment.engines.node_process import NodeSpec, prepare, run_node
-from fkge.experiment.engines.workers import Died, Failed, Workers
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.engines.base import Engine, never
+from fkge.experiment.engines.workers import Outbox, Workers
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
+from fkge.node.inputs import Inputs, Prepared
+from fkge.node.service import open_node
+from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
+from fkge.pki import site
+from fkge.pki.authority import Authority
+from fkge.pki.certificates import read_request
 
+_CONSORTIUM = "rehearsal"
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_STOP = 60.0
 
 
-class Nodes:
-    """The engine for rehearsals.
+# -- in the starting process -----------------------------------------------------------------------------
 
-    Args:
-        stores: the owners' stores; their names must be fit for certificates.
-        emit: receives every event, with ``owner`` and seconds ``t`` since the arm began.
-        recordings: a folder for every owner's recording, NAME.tape each.
-    """
 
-    name = "nodes"
+class Nodes(Engine):
+    """The engine for rehearsals: see `Engine`. Owners' names must be fit for certificates."""
 
     def __init__(self, stores: Sequence[SimulatedOwner], emit: Emit, recordings: Path | None = None) -> None:
-        self._stores = {store.name: store for store in stores}
-        self._emit, self._recordings = emit, recordings
+        super().__init__(stores, emit, recordings)
         self._folder = next(iter(stores)).simulation / "nodes"
         self._workers: Workers | None = None
 
-    def __enter__(self) -> Nodes:
+    def __enter__(self) -> Self:
         if not (self._folder / "authority").exists():
-            prepare(self._folder, list(self._stores))
+            _prepare(self._folder, list(self._stores))
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._workers is not None:
             self._end(self._workers)
 
-    def run(self, arm: Arm, stop: Stop | None = None) -> bool:
-        """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again resumes it."""
+    def run(self, arm: Arm, stop: Stop = never) -> bool:
+        """See `Engine.run`."""
         self._workers = workers = Workers(get_context("spawn"))
         addresses = dict(zip(self._stores, _free_ports(len(self._stores)), strict=True))
         for name, store in self._stores.items():
-            recording = None if self._recordings is None else self._recordings / f"{name}.tape"
-            state = self._folder / "arms" / arm.name / name
-            spec = NodeSpec(store.folder, arm, self._folder / "sites" / name, state, addresses, recording)
+            keys, state = self._folder / "sites" / name, self._folder / "arms" / arm.name / name
+            spec = store.store.folder, arm, keys, state, addresses, self._recording(name)
             # One thread of arithmetic each, and none that spins while it waits: nodes share this machine's cores.
             quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-            workers.start(name, run_node, spec, environment=quiet)
-        dead, concluded = set[str](), set[str]()
-        while not concluded | dead >= set(self._stores) and not (stop is not None and stop()):
-            dead |= self._receive(workers)
-            concluded = {name for name, store in self._stores.items() if store.workspace(arm.name).finished}
+            workers.start(name, _run_node, *spec, environment=quiet)
+        dead = set[str]()
+        while self._unfinished(arm.name) - dead and not stop():
+            dead |= workers.relay(self._emit, _SECONDS_BETWEEN_LOOKS)
         self._end(workers)
-        return all(store.workspace(arm.name).finished for store in self._stores.values())
-
-    def _receive(self, workers: Workers) -> set[str]:
-        """Pass on the events of nodes. Returns those that have died."""
-        dead = set()
-        for name, message in workers.receive(_SECONDS_BETWEEN_LOOKS):
-            match message:
-                case Failed(why, trace):
-                    self._emit("failed", owner=name, why=why, trace=trace)
-                case Died(why):
-                    dead.add(name)
-                    self._emit("died", owner=name, why=why)
-                case event, fields:
-                    self._emit(event, **fields)
-        return dead
+        return not self._unfinished(arm.name)
 
     def _end(self, workers: Workers) -> None:
         """Stop all nodes, and pass on their last events."""
@@ -91,18 +82,11 @@ class Nodes:
             workers.send(name, "stop")
         # SIGABRT: one that does not stop prints where it stands.
         late = workers.join(_SECONDS_TO_STOP, signal.SIGABRT)
-        for _, message in workers.receive(0.0):
-            if isinstance(message, tuple):
-                self._emit(message[0], **message[1])
+        for _, event, fields in workers.receive(0.0):
+            if event not in ("failed", "died"):
+                self._emit(event, **fields)
         for name in late:
             self._emit("died", owner=name, why=f"the node of owner {name} did not stop within {_SECONDS_TO_STOP:g} s")
-
-    def central(self, arms: Sequence[str], stop: Stop | None = None) -> None:
-        """Run arms that need a server; `stop` is looked at between two of them."""
-        for arm in arms:
-            if stop is not None and stop():
-                return
-            run_central(arm, list(self._stores.values()), self._emit)
 
 
 def _free_ports(count: int) -> list[str]:
@@ -113,3 +97,67 @@ def _free_ports(count: int) -> list[str]:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.append(f"127.0.0.1:{port}")
     return found
+
+
+def _prepare(folder: Path, names: Sequence[str]) -> None:
+    """Make an authority, and for each owner a site with a key and a certificate, under `folder`."""
+    now = datetime.now(UTC)
+    authority = Authority.create(folder / "authority", _CONSORTIUM, now)
+    for name in names:
+        at = folder / "sites" / name
+        site.request(at, name, _CONSORTIUM)
+        kit = authority.approve(read_request((at / "request.csr").read_bytes(), name), now)
+        site.check_kit(kit.read_bytes(), str(kit), at, now, lambda _: None).install()
+
+
+# -- in a node's process ---------------------------------------------------------------------------------
+
+
+def _run_node(
+    folder: Path, arm: Arm, keys: Path, state: Path, addresses: Mapping[str, str], tape: Path | None, outbox: Outbox
+) -> None:
+    """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`.
+
+    Args:
+        folder: of its owner's store.
+        arm: the arm to run.
+        keys: the folder with its key and certificate.
+        state: its folder of state.
+        addresses: of all nodes, by owner.
+        tape: a file to record all messages to.
+        outbox: sends to the starting process.
+    """
+    faulthandler.enable()
+    owner = SimulatedOwner.open(folder)
+    store, began = owner.store, time.monotonic()
+    own = {"name": store.name, "graph": "", "state": str(state), "listen": addresses[store.name]}
+    node = NodeSettings.build({**own, "seed": store.seed, "rehearsal": True, "metrics": "", "grace": 10.0})
+    known = [name for name in store.peers if arm.peers and name not in store.refuses]
+    peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
+    ids = {name: _alignment_id(store.run, store.name, name) for name in peers}
+
+    def observe(event: str, **fields: Any) -> None:
+        if event != "held":
+            t = round(time.monotonic() - began, 3)
+            outbox.send((event, {"arm": arm.name, "owner": store.name, "t": t, **fields}))
+
+    inputs = Inputs(recording=tape, prepared=Prepared(store, ArmJob(owner, arm), ids), observe=observe)
+    config = NodeConfig(keys, node, store.settings, peers)
+    asyncio.run(_run(config, inputs, outbox.connection.fileno()))
+
+
+async def _run(config: NodeConfig, inputs: Inputs, control: int) -> None:
+    loop = asyncio.get_running_loop()
+    with open_node(config, inputs) as node:
+
+        def stop() -> None:
+            loop.remove_reader(control)
+            node.stop()
+
+        loop.add_reader(control, stop)  # readable at its end, too: nobody is left behind when the starting process dies
+        await node.run()
+
+
+def _alignment_id(run: str, *pair: str) -> str:
+    """The id that both sides give their alignment."""
+    return hashlib.blake2b("\0".join([run, *sorted(pair)]).encode(), digest_size=16).hexdigest()

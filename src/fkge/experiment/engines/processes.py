@@ -13,21 +13,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
+from itertools import combinations
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
-from fkge.experiment.engines.workers import Died, Failed, Outbox, Workers
+from fkge.experiment.engines.base import Engine, never
+from fkge.experiment.engines.workers import OVER, Outbox, Workers
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Lost
-from fkge.federation.participant import Emit
 from fkge.files import FileLock
 
 RUN_BYTES = 4
@@ -36,70 +36,31 @@ RUN_BYTES = 4
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
-class _Command(StrEnum):
-    HALT = "halt"
-    EXIT = "exit"
-
-
-@dataclass(frozen=True)
-class _RunArm:
-    arm: Arm
-    recordings: Path | None
-
-
-@dataclass(frozen=True)
-class _RunCentral:
-    arm: str
-    folders: Sequence[Path]
-
-
-class _Over:
-    """An owner's process is done with an arm, or was halted."""
-
-
-@dataclass(frozen=True)
-class _Event:
-    """A line for the trace."""
-
-    event: str
-    fields: dict[str, Any]
+_HALT, _EXIT = ("halt",), ("exit",)
+"""What owners' processes are told, beside ``("arm", arm, recording)`` and ``("central", arm, folders)``."""
 
 
 # -- in the starting process -----------------------------------------------------------------------------
 
 
-class Processes:
-    """The engine for simulations on one machine.
+class Processes(Engine):
+    """The engine for simulations on one machine; see `Engine`."""
 
-    Args:
-        stores: the owners' stores.
-        emit: receives every event, with ``owner`` and seconds ``t`` since the arm began.
-        recordings: a folder for every owner's recording, NAME.tape each; see `fkge.federation.recording`.
-    """
-
-    name = "processes"
-
-    def __init__(self, stores: Sequence[SimulatedOwner], emit: Emit, recordings: Path | None = None) -> None:
-        self._folders = {store.name: store.folder for store in stores}
-        self._emit, self._recordings = emit, recordings
-
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         context = get_context("spawn")
-        names = list(self._folders)
-        ends: dict[str, dict[str, Connection]] = {name: {} for name in names}
-        for i, a in enumerate(names):
-            for b in names[i + 1 :]:
-                ends[a][b], ends[b][a] = context.Pipe()
+        ends: dict[str, dict[str, Connection]] = {name: {} for name in self._stores}
+        for a, b in combinations(self._stores, 2):
+            ends[a][b], ends[b][a] = context.Pipe()
         self._workers = Workers(context)
-        for name in names:
-            self._workers.start(name, _run_owner, self._folders[name], ends[name])
+        for name, store in self._stores.items():
+            self._workers.start(name, _run_owner, store.store.folder, ends[name])
             # Only the two owners may hold the ends of their pipe, or nobody would notice when one of them dies.
             for end in ends[name].values():
                 end.close()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._send_all(_Command.EXIT)
+        self._send_all(_EXIT)
         self._workers.join(10)
 
     @property
@@ -107,65 +68,52 @@ class Processes:
         """The owners' processes."""
         return self._workers.pids
 
-    def _send_all(self, message: Any) -> None:
+    def _send_all(self, message: tuple[Any, ...]) -> None:
         for name in self._workers.alive:
             self._workers.send(name, message)
 
-    def run(self, arm: Arm, stop: Stop | None = None) -> bool:
-        """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again resumes it."""
+    def run(self, arm: Arm, stop: Stop = never) -> bool:
+        """See `Engine.run`."""
         self._check_alive()
         over, halting = set[str](), False
-        self._send_all(_RunArm(arm, self._recordings))
-        while not over >= set(self._folders):
+        for name in self._workers.alive:
+            self._workers.send(name, ("arm", arm, self._recording(name)))
+        while not over >= set(self._stores):
             over |= self._receive()
-            if not halting and stop is not None and stop():
+            if not halting and stop():
                 halting = True
-                self._send_all(_Command.HALT)
+                self._send_all(_HALT)
         return not halting and not self._workers.lost
 
-    def central(self, arms: Sequence[str], stop: Stop | None = None) -> None:
-        """Run arms that need a server, each in one of the processes.
+    def central(self, arms: Sequence[str], stop: Stop = never) -> None:
+        """See `Engine.central`; each arm runs in one of the processes.
 
         Asked to stop, it ends the processes: these arms have no checkpoints, and start again when resumed.
-
-        Raises:
-            EngineError: a process died, or failed.
         """
         self._check_alive()
-        pending, free = list(arms), list(self._folders)[: os.cpu_count() or 1]
+        folders = [store.store.folder for store in self._stores.values()]
+        pending, free = list(arms), list(self._stores)[: os.cpu_count() or 1]
         lanes = len(free)
         while pending or len(free) < lanes:
             while pending and free:
-                self._workers.send(free.pop(), _RunCentral(pending.pop(0), list(self._folders.values())))
+                self._workers.send(free.pop(), ("central", pending.pop(0), folders))
             free += self._receive()
-            if stop is not None and stop():
+            if stop():
                 self._workers.kill()
                 return
-            if lost := self._workers.lost:
+            if self._workers.lost:
                 self._receive()  # its last messages
-                raise EngineError(f"{self._workers.why(lost[0])} during {', '.join(arms)}; resume the run")
+                self._check_alive(f" during {', '.join(arms)}; resume the run")
 
-    def _check_alive(self) -> None:
+    def _check_alive(
+        self, then: str = ". The others' work is kept; resume the run to continue with all of them"
+    ) -> None:
         if lost := self._workers.lost:
-            raise EngineError(
-                f"{self._workers.why(lost[0])}. The others' work is kept; resume the run to continue with all of them"
-            )
+            raise EngineError(self._workers.why(lost[0]) + then)
 
     def _receive(self) -> set[str]:
-        """Process what owners report. Returns those that are over, or have died."""
-        over = set()
-        for name, message in self._workers.receive(_SECONDS_BETWEEN_LOOKS):
-            match message:
-                case _Event(event, fields):
-                    self._emit(event, **fields)
-                case _Over():
-                    over.add(name)
-                case Failed(why, trace):
-                    self._emit("failed", owner=name, why=why, trace=trace)
-                case Died(why):
-                    over.add(name)
-                    self._emit("died", owner=name, why=why)
-        return over
+        """Pass on what owners report. Returns those that are over, or have died."""
+        return self._workers.relay(self._emit, _SECONDS_BETWEEN_LOOKS)
 
 
 # -- in an owner's process -------------------------------------------------------------------------------
@@ -198,24 +146,21 @@ class _OwnerProcess:
 
     def _emit(self, event: str, **fields: Any) -> None:
         t = round(time.monotonic() - self._began, 3)
-        self._outbox.send(_Event(event, {**self._about, "t": t, **fields}))
+        self._outbox.send((event, {**self._about, "t": t, **fields}))
 
     def serve(self) -> None:
         """Run what the starting process asks for, until it sends EXIT or is gone."""
         try:
             while True:
-                command = self._next_command()
-                self._began = time.monotonic()
-                if isinstance(command, _RunCentral):
-                    self._about = {}
-                    run_central(
-                        command.arm, [SimulatedOwner.open(path) for path in command.folders], self._emit_central
-                    )
-                elif isinstance(command, _RunArm):
-                    self._run(command)
-                else:
-                    continue  # to halt a run that is over
-                self._outbox.send(_Over())
+                match self._next_command():
+                    case "arm", arm, recording:
+                        self._run(arm, recording)
+                    case "central", arm, folders:
+                        self._began, self._about = time.monotonic(), {}
+                        run_central(arm, [SimulatedOwner.open(path) for path in folders], self._emit_central)
+                    case _:
+                        continue  # to halt a run that is over
+                self._outbox.send((OVER, {}))
         except _Exit:
             if self._driver is not None:
                 self._driver.save_if_resumable()
@@ -225,7 +170,7 @@ class _OwnerProcess:
             command = self._control.recv()
         except (EOFError, OSError):
             raise _Exit from None
-        if command is _Command.EXIT:
+        if command == _EXIT:
             raise _Exit
         return command
 
@@ -234,15 +179,14 @@ class _OwnerProcess:
             self._next_command()  # raises if the starting process is gone, or ends this one
         self._emit(event, **fields)
 
-    def _run(self, command: _RunArm) -> None:
+    def _run(self, arm: Arm, recording: Path | None) -> None:
         """Run one arm to its conclusion, or until it is halted."""
-        self._about = {"arm": command.arm.name, "owner": self._owner.name}
+        self._began, self._about = time.monotonic(), {"arm": arm.name, "owner": self._owner.name}
         self._runs += 1
         self._concluding = False
         self._driver = driver = Driver(
-            ArmJob(self._owner, command.arm), self._post, self._emit, attend=self._attend,
-            recording=None if command.recordings is None else command.recordings / f"{self._owner.name}.tape",
-        )  # fmt: skip
+            ArmJob(self._owner, arm), self._post, self._emit, attend=self._attend, recording=recording
+        )
         driver.begin(absent=self._dead & set(driver.owner.peers))
         due: float | None = None
         while not driver.stopped and not driver.participant.protocol.over:

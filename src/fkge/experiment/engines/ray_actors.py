@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
@@ -30,10 +30,10 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayE
 from fkge.embed import MODELS
 from fkge.errors import EngineError, SettingsError
 from fkge.experiment.arms import Arm
-from fkge.experiment.engines.ray_owner import Opened, OwnerActor, Place
+from fkge.experiment.engines.base import Engine, never
+from fkge.experiment.engines.ray_owner import Failed, Opened, OwnerActor, Place
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver
 from fkge.experiment.engines.virtual_clock import OwnerLost, Pace, Stopped, VirtualClock
-from fkge.experiment.engines.workers import Failed
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
@@ -44,13 +44,11 @@ MOST_DEATHS = 3
 """An owner whose actors die as many times in a row without getting any further is not restarted again."""
 
 
-class RayActors:
+class RayActors(Engine):
     """The engine for simulations on the machines of one trust domain.
 
     Args:
-        stores: the owners' stores. Their folders must be visible to every machine, at the same path.
-        emit: receives every event, with ``owner`` and virtual time ``t``.
-        recordings: a folder for every owner's recording, NAME.tape each; see `fkge.federation.recording`.
+        stores, emit, recordings: see `Engine`. Folders must be visible to every machine, at the same path.
         address: of a Ray cluster: ``"auto"``, or HOST:PORT. None starts Ray on this machine, and ends it at the end.
             Where this process has called ``ray.init`` itself, that is used as it is.
         cpus: for each owner. One; a share, where there are more owners than CPUs.
@@ -60,8 +58,6 @@ class RayActors:
     Raises:
         SettingsError: `cpus` or `gpus` is negative.
     """
-
-    name = "ray"
 
     def __init__(
         self,
@@ -76,22 +72,21 @@ class RayActors:
     ) -> None:
         if (cpus is not None and cpus < 0) or (gpus is not None and gpus < 0):
             raise SettingsError("cpus and gpus of an owner are 0 or more")
-        self._stores = {store.name: store for store in stores}
-        self._emit, self._address, self._pace = emit, address, pace or Pace()
-        self._recordings = None if recordings is None else recordings.resolve()
+        super().__init__(stores, emit, None if recordings is None else recordings.resolve())
+        self._address, self._pace = address, pace or Pace()
         self._asked = cpus, gpus
         self._shares: dict[str, tuple[float, float]] = {}
         self._started_ray = False
         self._actors: dict[str, Any] = {}
         self._places: dict[str, Place] = {}
-        self._stop: Stop | None = None
+        self._stop = never
         self._owners: dict[str, _Remote] = {}
         self._deaths: dict[str, tuple[int, int]] = {}
         """By owner: deaths in a row, and the epoch at which its latest actor began."""
 
     # -- actors --------------------------------------------------------------------------------------
 
-    def __enter__(self) -> RayActors:
+    def __enter__(self) -> Self:
         if not ray.is_initialized():
             _connect(self._address)
             self._started_ray = True
@@ -138,7 +133,7 @@ class RayActors:
         actor = self._actors[name] = made.remote()
         store = self._stores[name]
         modules = sorted({model.__module__ for model in MODELS.values()} - {"__main__"})
-        return actor.open.remote(store.folder.resolve(), store.store.run, modules, max(1, int(cpus)))
+        return actor.open.remote(store.store.folder.resolve(), store.store.run, modules, max(1, int(cpus)))
 
     def _wait_for_place(self, name: str, ref: Any) -> None:
         """Wait until Ray has placed an actor, and the actor has opened the owner's store."""
@@ -180,7 +175,7 @@ class RayActors:
     def _look(self) -> None:
         for owner in self._owners.values():
             owner.relay()
-        if self._stop is not None and self._stop():
+        if self._stop():
             raise Stopped
 
     def _read(self, name: str, ref: Any) -> Any:
@@ -199,8 +194,8 @@ class RayActors:
 
     # -- work ----------------------------------------------------------------------------------------
 
-    def run(self, arm: Arm, stop: Stop | None = None) -> bool:
-        """Run one arm and leave its results. False if it ended early, by `stop` or a loss; `run` again resumes it."""
+    def run(self, arm: Arm, stop: Stop = never) -> bool:
+        """See `Engine.run`."""
         self._stop = stop
         self._owners, self._deaths = {}, {}
         try:
@@ -222,16 +217,16 @@ class RayActors:
         except Stopped:  # before anything was done
             return False
         try:
-            return clock.run(lambda: self._stop is not None and self._stop())
+            return clock.run(lambda: self._stop())
         finally:
-            self._stop = None
+            self._stop = never
 
     def ignore_stop(self) -> None:
         """From now on waiting is not cut short."""
-        self._stop = None
+        self._stop = never
 
     def _take(self, name: str, arm: Arm, restarted: bool) -> Any:
-        return self._actors[name].take.remote(arm, self._recordings, restarted)
+        return self._actors[name].take.remote(arm, self._recording(name), restarted)
 
     def _restart(self, lost: OwnerLost, emit: Emit, arm: Arm) -> _Remote | None:
         """Start another actor for an owner whose process died.
@@ -260,32 +255,27 @@ class RayActors:
         emit("died", why=lost.why)
         return None
 
-    def central(self, arms: Sequence[str], stop: Stop | None = None) -> None:
-        """Run arms that need a server, each in one of the actors.
+    def central(self, arms: Sequence[str], stop: Stop = never) -> None:
+        """See `Engine.central`; each arm runs in one of the actors, again if that dies, up to `MOST_DEATHS` times.
 
         Asked to stop, it ends the actors: these arms have no checkpoints, and start again when resumed.
-
-        Raises:
-            EngineError: an arm failed, or its actors died `MOST_DEATHS` times.
         """
         self._stop, self._owners = stop, {}
         try:
             for _ in range(MOST_DEATHS):
                 self._start_missing()
-                pending = [
-                    arm for arm in arms if any(not store.workspace(arm).finished for store in self._stores.values())
-                ]
+                pending = [arm for arm in arms if self._unfinished(arm)]
                 if not pending or not self._serve(pending):
                     return
             raise EngineError(f"{', '.join(pending)}: died {MOST_DEATHS} times; run it where there is more memory")
         except Stopped:
             self._kill_all()
         finally:
-            self._stop, self._owners = None, {}
+            self._stop, self._owners = never, {}
 
     def _serve(self, arms: Sequence[str]) -> bool:
         """Run these arms side by side. Whether an actor died meanwhile."""
-        folders = [store.folder.resolve() for store in self._stores.values()]
+        folders = [store.store.folder.resolve() for store in self._stores.values()]
         under_way, died = [], False
         for arm, name in zip(arms, cycle(self._actors), strict=False):
             self._owners[name] = _Remote(self, name, self._actors[name], self._emit, Opened())

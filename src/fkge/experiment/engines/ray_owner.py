@@ -23,8 +23,7 @@ from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
-from fkge.experiment.engines.workers import Failed
-from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver
 from fkge.federation.participant import RoundReport
 from fkge.files import FileLock
@@ -34,6 +33,14 @@ BY_REFERENCE = 64 * 1024
 
 _T = TypeVar("_T")
 _Events = list[tuple[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The reply of an actor that has failed."""
+
+    why: str
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,15 +61,18 @@ class Opened:
     epoch: int = 0
 
 
-def _replies(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
-    """A method for Ray whose errors are replies, in plain text: their classes may not be known to the reader."""
+def _work(method: Callable[..., _T], queued: bool = True) -> Callable[..., _T | Failed]:
+    """A method for Ray that runs in the actor's one thread of work, if it is `queued`.
+
+    Its errors are replies, in plain text: their classes may not be known to the reader.
+    """
 
     @functools.wraps(method)
-    def replying(*args: Any) -> _T | Failed:
+    def replying(actor: OwnerActor, *args: Any) -> _T | Failed:
         try:
-            return method(*args)
+            return actor.enqueue(lambda: method(actor, *args)).result() if queued else method(actor, *args)
         except EngineError as error:
-            return Failed(str(error), "")
+            return Failed(str(error))
         except Exception as error:
             return Failed(f"{type(error).__name__}: {error}", traceback.format_exc())
 
@@ -70,14 +80,8 @@ def _replies(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
     return made
 
 
-def _in_thread(method: Callable[..., _T]) -> Callable[..., _T | Failed]:
-    """Such a method, run in the actor's one thread of work."""
-
-    @functools.wraps(method)
-    def queued(actor: OwnerActor, *args: Any) -> _T:
-        return actor.enqueue(lambda: method(actor, *args)).result()
-
-    return _replies(queued)
+_beside_work = functools.partial(_work, queued=False)
+"""A method that waits for the thread of work, and so must not run in it."""
 
 
 class OwnerActor:
@@ -94,11 +98,11 @@ class OwnerActor:
         self._store: SimulatedOwner | None = None
         self._owner: SteppedOwner | None = None
         self._round: Future[RoundReport | None] | None = None
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=self._do_jobs, daemon=True).start()
 
     # -- called by Ray -------------------------------------------------------------------------------
 
-    @_in_thread
+    @_work
     def open(self, folder: Path, run: str, modules: list[str], threads: int) -> Place:
         """Open an owner's store, once its earlier holder is gone; `modules` define models."""
         import torch
@@ -121,31 +125,31 @@ class OwnerActor:
         self._lock = FileLock(folder / "lock")
         return Place(os.getpid(), ray.get_runtime_context().get_node_id(), host)
 
-    @_in_thread
-    def take(self, arm: Arm, recordings: Path | None, restarted: bool) -> Opened:
+    @_work
+    def take(self, arm: Arm, recording: Path | None, restarted: bool) -> Opened:
         """Begin an arm, or resume it from its checkpoint."""
         assert self._store is not None
         if self._owner is not None:
             self._driver.close()
         self._round = None
         self._take_events()
-        self._owner = SteppedOwner(
-            self._store, arm, self._emit, self._attend, restarted=restarted, recordings=recordings
-        )  # fmt: skip
+        self._owner = SteppedOwner(ArmJob(self._store, arm), self._emit, self._attend, recording=recording)
         owner = self._owner.owner
+        if restarted:  # peers have seen an earlier incarnation, whether or not it left a checkpoint
+            owner.renew_secret()
         return Opened(frozenset(owner.peers), owner.work, owner.trainer.epoch)
 
-    @_in_thread
+    @_work
     def deliver(self, sender: str, data: bytes) -> Reaction:
         """Process a message."""
         return self._step(Delivery(sender, data))
 
-    @_in_thread
+    @_work
     def step(self, given: Input) -> Reaction:
         """As `SteppedOwner.step`, of all but the end of a round. A round that follows from it begins by itself."""
         return self._step(given)
 
-    @_replies
+    @_beside_work
     def end_round(self) -> Reaction:
         """Wait until the round under way is trained, and end it."""
         assert self._round is not None
@@ -154,7 +158,7 @@ class OwnerActor:
             return Reaction(at_rest=False, halted=True, events=self._take_events())
         return replace(self.enqueue(lambda: self._step(RoundOver())).result(), finished=report)
 
-    @_replies
+    @_beside_work
     def save(self) -> None:
         """Save everything needed to resume, once the round under way is over or left."""
         if self._round is not None:
@@ -162,14 +166,14 @@ class OwnerActor:
         self.enqueue(self._driver.save).result()
         self.enqueue(self._driver.close).result()
 
-    @_in_thread
+    @_work
     def conclude(self) -> bool:
         """End the arm. False if it was halted."""
         whole = self._driver.conclude()
         self._driver.close()
         return whole
 
-    @_in_thread
+    @_work
     def central(self, arm: str, folders: list[Path]) -> None:
         """Run an arm that needs a server."""
         began = time.monotonic()
@@ -191,7 +195,7 @@ class OwnerActor:
 
     # -- the one thread ------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _do_jobs(self) -> None:
         while True:
             self._run_job(*self._jobs.get())
 

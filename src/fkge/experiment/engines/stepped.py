@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fkge.experiment.arms import Arm
-from fkge.experiment.owners import ArmJob, SimulatedOwner
+from fkge.experiment.owners import ArmJob
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Joined, Lost, Wake
-from fkge.federation.owner import Owner
 from fkge.federation.participant import Emit, RoundReport
 
 
@@ -69,35 +67,16 @@ class SteppedOwner:
     """One owner in one arm, stepped by a virtual clock.
 
     Args:
-        owner: whose.
-        arm: the arm to run.
-        emit, attend, late: see `Driver`.
-        restarted: peers have seen an earlier incarnation, whether or not it left a checkpoint.
-        recordings: a folder for the owner's recording, NAME.tape.
+        job: of the owner in that arm.
+        emit, attend, late, recording: see `Driver`.
     """
 
     def __init__(
-        self,
-        owner: SimulatedOwner,
-        arm: Arm,
-        emit: Emit,
-        attend: Stop,
-        *,
-        late: bool = False,
-        restarted: bool = False,
-        recordings: Path | None = None,
+        self, job: ArmJob, emit: Emit, attend: Stop, *, late: bool = False, recording: Path | None = None
     ) -> None:
         self._posts: list[tuple[str, int, Any]] = []
-        self.driver = Driver(
-            ArmJob(owner, arm), self._post, emit, late=late, attend=attend, progress_seconds=0.0,
-            recording=None if recordings is None else recordings / f"{owner.name}.tape",
-        )  # fmt: skip
-        if restarted:
-            self.owner.renew_secret()
-
-    @property
-    def owner(self) -> Owner:
-        return self.driver.owner
+        self.driver = Driver(job, self._post, emit, late=late, attend=attend, progress_seconds=0.0, recording=recording)
+        self.owner = self.driver.owner
 
     def _post(self, peer: str, data: bytes) -> None:
         self._posts.append((peer, len(data), data))

@@ -34,12 +34,17 @@ class Pace:
         latency: of a message, in seconds.
         bandwidth: bytes per second.
         slow: factors by owner.
+        losses: when an owner stops permanently.
+        late: when an owner joins, rather than at the start. It does not start together with the others: it trains alone
+            first, and turns into their frame.
     """
 
     triples: float = 100_000.0
     latency: float = 0.001
     bandwidth: float = 100e6
     slow: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
 
 
 class Stopped(Exception):
@@ -69,12 +74,12 @@ class OwnerHandle(Protocol):
         concurrent: it works while others do.
     """
 
+    concurrent: bool
+
     @property
     def peers(self) -> frozenset[str]: ...
     @property
     def triples(self) -> int: ...
-    @property
-    def concurrent(self) -> bool: ...
 
     def send(self, given: Input) -> Callable[[], Reaction]:
         """Send an input; what is returned waits for the reaction."""
@@ -94,19 +99,19 @@ class _Due(NamedTuple):
 
     Attributes:
         when, number: order the heap; numbers break ties in the order of creation.
-        matters: the arm is not over before this; a timer of an owner at rest does not matter.
-        valid: whether it still stands when its moment has come.
         name, given: the owner and its input; None for an action.
         action: what the clock itself does.
+        valid: whether it still stands when its moment has come.
+        matters: the arm is not over before this; a timer of an owner at rest does not matter.
     """
 
     when: float
     number: int
-    matters: bool
-    valid: Callable[[], bool]
-    name: str | None
-    given: Input | None
-    action: Callable[[], None]
+    name: str | None = None
+    given: Input | None = None
+    action: Callable[[], None] = lambda: None
+    valid: Callable[[], bool] = lambda: True
+    matters: bool = True
 
 
 class VirtualClock:
@@ -118,7 +123,6 @@ class VirtualClock:
         emit: receives every event, with ``arm``, ``owner`` and virtual time ``t``.
         arm: its name.
         pace: how long things take.
-        losses, late: see `InProcess`.
         restart: opens a lost owner again, or returns None: ``restart(lost, emit)``. It resumes from its checkpoint; to
             its peers it was away and has come back.
     """
@@ -131,12 +135,10 @@ class VirtualClock:
         arm: str,
         pace: Pace,
         *,
-        losses: Mapping[str, float] | None = None,
-        late: Mapping[str, float] | None = None,
         restart: Callable[[OwnerLost, Emit], OwnerHandle | None] = lambda lost, emit: None,
     ) -> None:
         self._arm, self._pace, self._emit, self._restart = arm, pace, emit, restart
-        self._late = dict(late or {})
+        self._late = dict(pace.late)
         self._now = 0.0
         self._count = itertools.count()
         self._heap: list[_Due] = []
@@ -149,8 +151,8 @@ class VirtualClock:
         self._ahead: dict[int, Callable[[], Reaction]] = {}
         """Reactions to inputs that were sent ahead of the clock, by the number of their `_Due`."""
         self._owners = {name: open_owner(name, self._emitter(name)) for name in names}
-        for name, when in (losses or {}).items():
-            self._schedule(when, action=partial(self._lose, name))
+        for name, when in pace.losses.items():
+            heapq.heappush(self._heap, _Due(when, next(self._count), action=partial(self._lose, name)))
 
     def _emitter(self, name: str) -> Emit:
         def emit(event: str, **fields: Any) -> None:
@@ -160,11 +162,11 @@ class VirtualClock:
 
     # -- the clock -----------------------------------------------------------------------------------
 
-    def run(self, stop: Stop | None) -> bool:
+    def run(self, stop: Stop) -> bool:
         """Run the arm to its end. False if it ended early, by `stop` or a loss."""
         try:
             self._begin()
-            while not (stop is not None and stop()):  # perhaps within the very first training
+            while not stop():  # perhaps within the very first training
                 if not self._heap or self._quiet():
                     break
                 self._advance(heapq.heappop(self._heap))
@@ -174,8 +176,7 @@ class VirtualClock:
             if stuck:
                 raise EngineError(f"{', '.join(stuck)} wait for something that will not come; this is a fault in fkge")
         except Stopped:
-            for name in self._present():
-                self._owners[name].halt()
+            self._halt()
             for name in self._present():
                 with contextlib.suppress(OwnerLost):  # then its last checkpoint stands
                     self._owners[name].save()
@@ -185,13 +186,18 @@ class VirtualClock:
     def _present(self) -> list[str]:
         return [name for name in self._owners if name not in self._gone]
 
+    def _halt(self) -> None:
+        for name in self._present():
+            self._owners[name].halt()
+
     def _begin(self) -> None:
         for name in list(self._owners):
             for other in self._late:
                 if other in self._owners[name].peers:
                     self._send(name, Lost(other))
             if name in self._late:
-                self._schedule(self._late[name], action=partial(self._join, name))
+                join = partial(self._join, name)
+                heapq.heappush(self._heap, _Due(self._late[name], next(self._count), action=join))
             elif self._incarnations[name] == 0:  # one that was lost meanwhile has begun already
                 self._send(name, Start())
 
@@ -232,17 +238,9 @@ class VirtualClock:
             if later.matters and later.number not in self._ahead:
                 self._ahead[later.number] = self._owners[later.name].send(later.given)
 
-    def _schedule(
-        self,
-        when: float,
-        name: str | None = None,
-        given: Input | None = None,
-        *,
-        action: Callable[[], None] = lambda: None,
-        valid: Callable[[], bool] = lambda: True,
-        matters: bool = True,
-    ) -> None:
-        heapq.heappush(self._heap, _Due(when, next(self._count), matters, valid, name, given, action))
+    def _schedule(self, when: float, name: str, given: Input, valid: Callable[[], bool], matters: bool = True) -> None:
+        due = _Due(when, next(self._count), name, given, valid=valid, matters=matters)
+        heapq.heappush(self._heap, due)
 
     # -- owners --------------------------------------------------------------------------------------
 
@@ -268,7 +266,7 @@ class VirtualClock:
         if got.timer is not None:
             token = self._timers[name] = next(self._count)
             valid = partial(self._timer_stands, name, token)
-            self._schedule(self._now + got.timer, name, Wake(), valid=valid, matters=not got.at_rest)
+            self._schedule(self._now + got.timer, name, Wake(), valid, matters=not got.at_rest)
         if got.halted:
             raise Stopped
         if got.epochs is not None:
@@ -277,7 +275,7 @@ class VirtualClock:
             self._round_began[name] = self._now
             if got.computed is not None:
                 emit("work", until=round(until, 6), **asdict(got.computed))
-            self._schedule(until, name, RoundOver(), valid=self._unless_restarted(name))
+            self._schedule(until, name, RoundOver(), self._unless_restarted(name))
 
     def _post(self, sender: str, to: str, size: int, data: Any) -> None:
         if sender in self._gone:
@@ -285,7 +283,7 @@ class VirtualClock:
         # Messages between two owners keep their order: a small one does not overtake a large one.
         soonest = self._now + self._pace.latency + size / self._pace.bandwidth
         when = self._arrivals[sender, to] = max(soonest, self._arrivals.get((sender, to), 0.0))
-        self._schedule(when, to, Delivery(sender, data), valid=self._unless_restarted(sender, to))
+        self._schedule(when, to, Delivery(sender, data), self._unless_restarted(sender, to))
 
     def _timer_stands(self, name: str, token: int) -> bool:
         return name not in self._gone and self._timers.get(name) == token
@@ -344,8 +342,7 @@ class VirtualClock:
         try:
             return all(self._concluded(name, end) for name, end in ends.items())
         except Stopped:
-            for name in self._present():
-                self._owners[name].halt()
+            self._halt()
             for name, end in ends.items():
                 if name not in self._gone:
                     with contextlib.suppress(OwnerLost):

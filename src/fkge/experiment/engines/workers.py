@@ -1,7 +1,7 @@
 """Owners' processes on this machine: start them, exchange messages with them, notice when one dies, end them.
 
-A worker is a spawned process with a pipe to this one. Its target is an ordinary function; whatever it raises is sent
-here as `Failed` before the process ends.
+A worker is a spawned process with a pipe to this one. Its target is an ordinary function that sends events, as (event,
+fields); whatever it raises is sent here as the event ``failed`` before the process ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -22,21 +21,10 @@ from types import ModuleType
 from typing import Any
 
 from fkge.embed import MODELS
+from fkge.federation.participant import Emit
 
-
-@dataclass(frozen=True)
-class Failed:
-    """A worker ended by an error."""
-
-    why: str
-    trace: str
-
-
-@dataclass(frozen=True)
-class Died:
-    """A worker's process has ended, for whatever reason."""
-
-    why: str
+OVER = "over"
+"""The event by which a worker reports that it has done what it was asked for."""
 
 
 class Outbox:
@@ -104,10 +92,10 @@ class Workers:
         with contextlib.suppress(OSError):
             self._pipes[name].send(message)
 
-    def receive(self, timeout: float) -> Iterator[tuple[str, Any]]:
-        """Messages of workers, as (owner, message), waiting up to `timeout` seconds for the first.
+    def receive(self, timeout: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Events of workers, as (owner, event, fields), waiting up to `timeout` seconds for the first.
 
-        The last message of each worker is `Died`.
+        The last event of each worker is ``died``.
         """
         names: dict[Any, str] = {pipe: name for name, pipe in self._pipes.items() if not pipe.closed}
         ready: list[Any] = wait(list(names), timeout)
@@ -115,14 +103,24 @@ class Workers:
             name = names[pipe]
             try:
                 while pipe.poll():
-                    message = pipe.recv()
-                    if isinstance(message, Failed):
-                        self.failures[name] = message.why
-                    yield name, message
+                    event, fields = pipe.recv()
+                    if event == "failed":
+                        self.failures[name], fields = fields["why"], {"owner": name, **fields}
+                    yield name, event, fields
             except (EOFError, OSError):
                 self._processes[name].join(timeout=5)
                 pipe.close()
-                yield name, Died(self.why(name))
+                yield name, "died", {"owner": name, "why": self.why(name)}
+
+    def relay(self, emit: Emit, timeout: float) -> set[str]:
+        """Pass on the events of workers; see `receive`. Returns the owners whose worker is `OVER`, or has died."""
+        over = set()
+        for name, event, fields in self.receive(timeout):
+            if event != OVER:
+                emit(event, **fields)
+            if event in (OVER, "died"):
+                over.add(name)
+        return over
 
     @property
     def pids(self) -> dict[str, int]:
@@ -166,7 +164,7 @@ def _run_worker(target: Callable[..., None], args: tuple[Any, ...], connection: 
     try:
         target(*args, outbox)
     except Exception as error:
-        outbox.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+        outbox.send(("failed", {"why": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}))
         raise SystemExit(1) from None
     finally:
         outbox.flush()

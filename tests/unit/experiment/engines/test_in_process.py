@@ -102,7 +102,7 @@ def test_a_late_owner_turns_into_the_others_frame_and_gains(tmp_path: Path, monk
     monkeypatch.setattr(Tables, "rotate", spied)
     train = {"norm": 2, "dim": 16, "negatives": 16, "init": 0.5, "margin": 2.0}
     made, log = simulation(tmp_path / "run", exchanges=38, test_every=5, train=train), EventLog()
-    with InProcess(made.owners, log, Pace(triples=10_000), late={"cat": 0.1}) as engine:
+    with InProcess(made.owners, log, Pace(triples=10_000, late={"cat": 0.1})) as engine:
         assert all(engine.run(made.arm(arm)) for arm in ("control", "permuted", "federated"))
     for arm in ("control", "permuted", "federated"):
         assert spent(made, arm) == dict.fromkeys(OWNERS, (80, 8))
@@ -121,7 +121,7 @@ def test_a_late_owner_whose_space_cannot_be_turned_adopts_the_frame_and_gains(tm
     train = {**COMPLEX, "dim": 16, "regularization": 0.01}
     made, log = simulation(tmp_path / "run", test_every=1, train=train), EventLog()
     arms = ("control", "permuted", "federated")
-    with InProcess(made.owners, log, Pace(triples=10_000), late={"cat": 0.1}) as engine:
+    with InProcess(made.owners, log, Pace(triples=10_000, late={"cat": 0.1})) as engine:
         assert all(engine.run(made.arm(arm)) for arm in arms)
     assert log.of("work", arm="federated", owner="cat")[0]["t"] >= 0.1
     assert [kept(member, "federated")["frame"] for member in made.owners] == ["", "", ""]

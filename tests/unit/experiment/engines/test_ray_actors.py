@@ -131,7 +131,7 @@ def test_an_owner_without_access_to_its_store_says_so(here: None, tmp_path: Path
         EngineError, match=r"owner cat failed: it was placed on .* does not see its folder .*nowhere.*share"
     ):
         ENGINES["ray"]([nowhere], EventLog()).__enter__()
-    elsewhere = replace(cat, store=replace(cat.store, folder=other.owners[2].folder))
+    elsewhere = replace(cat, store=replace(cat.store, folder=other.owners[2].store.folder))
     with pytest.raises(EngineError, match=r"owner cat failed: .* belongs to another run"):
         ENGINES["ray"]([elsewhere], EventLog()).__enter__()
 

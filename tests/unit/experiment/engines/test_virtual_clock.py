@@ -60,7 +60,7 @@ def test_a_lost_owner_stops_nobody(tmp_path: Path) -> None:
     times = sorted({n["t"] for n in log})
     for number, moment in enumerate([times[0], times[len(times) // 3], times[len(times) // 2], times[-2]]):
         made, told = simulation(tmp_path / str(number)), EventLog()
-        with InProcess(made.owners, told, losses={"bee": moment + 1e-9}) as engine:
+        with InProcess(made.owners, told, Pace(losses={"bee": moment + 1e-9})) as engine:
             assert not engine.run(made.arm("federated"))
         assert [member.name for member in made.owners if reported(member, "federated") is None] == ["bee"]
         for name in ("ant", "cat"):
@@ -85,7 +85,7 @@ def test_one_of_two_is_lost(translate: str, tmp_path: Path) -> None:
         assert result["seconds"]["translate"] > 0
     moment = sorted({n["t"] for n in log})[4]
     made = simulation(tmp_path / "lost", federation=two, translate=translate)
-    assert not InProcess(made.owners, EventLog(), losses={"bee": moment}).run(made.arm("federated"))
+    assert not InProcess(made.owners, EventLog(), Pace(losses={"bee": moment})).run(made.arm("federated"))
     assert spent(made, "federated") == {"ant": (20, 5), "bee": (0, 0)}
     assert InProcess(made.owners, EventLog()).run(made.arm("federated"))
     assert spent(made, "federated") == {"ant": (20, 5), "bee": (20, 5)}
@@ -93,7 +93,7 @@ def test_one_of_two_is_lost(translate: str, tmp_path: Path) -> None:
 
 def test_whoever_comes_when_all_is_over_still_gets_what_they_reached(tmp_path: Path) -> None:
     made, log = simulation(tmp_path / "run"), EventLog()
-    assert InProcess(made.owners, log, late={"cat": 1e4}).run(made.arm("federated"))
+    assert InProcess(made.owners, log, Pace(late={"cat": 1e4})).run(made.arm("federated"))
     assert max(n["t"] for n in log.of("work", owner="ant")) < 1e4 <= log.of("work", owner="cat")[0]["t"]
     results = {member.name: reported(member, "federated") or {} for member in made.owners}
     assert {name: result["handshakes"] for name, result in results.items()} == {

@@ -7,12 +7,12 @@ import signal
 from multiprocessing import get_context
 from typing import Any
 
-from fkge.experiment.engines.workers import Died, Failed, Outbox, Workers
+from fkge.experiment.engines.workers import Outbox, Workers
 
 
 def echo(greeting: str, outbox: Outbox) -> None:
-    outbox.send((greeting, os.environ.get("FKGE_TEST")))
-    outbox.send(outbox.connection.recv())
+    outbox.send((greeting, {"environment": os.environ.get("FKGE_TEST")}))
+    outbox.send((outbox.connection.recv(), {}))
 
 
 def fail(outbox: Outbox) -> None:
@@ -20,17 +20,21 @@ def fail(outbox: Outbox) -> None:
 
 
 def wait(outbox: Outbox) -> None:
-    outbox.send("here")
+    outbox.send(("here", {}))
     outbox.connection.recv()
 
 
-def all_messages(workers: Workers, count: int) -> dict[str, list[Any]]:
-    """Messages by worker, until so many of them have died."""
-    got: dict[str, list[Any]] = {}
-    while sum(isinstance(m[-1], Died) for m in got.values()) < count:
-        for name, message in workers.receive(1.0):
-            got.setdefault(name, []).append(message)
-            if message == "here":
+def died(name: str, why: str) -> tuple[str, dict[str, str]]:
+    return "died", {"owner": name, "why": why}
+
+
+def all_events(workers: Workers, count: int) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Events by worker, until so many of them have died."""
+    got: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    while sum(events[-1][0] == "died" for events in got.values()) < count:
+        for name, event, fields in workers.receive(1.0):
+            got.setdefault(name, []).append((event, fields))
+            if event == "here":
                 os.kill(workers.pids[name], signal.SIGKILL)
     return got
 
@@ -42,14 +46,14 @@ def test_messages_arrive_and_the_end_is_noticed_with_its_reason() -> None:
     workers.start("cat", wait)
     assert "FKGE_TEST" not in os.environ
     workers.send("ant", "back")
-    got = all_messages(workers, 3)
-    assert got["ant"] == [("hello", "yes"), "back", Died("the process of owner ant ended with code 0")]
-    failed, died = got["bee"]
-    assert isinstance(failed, Failed)
-    assert "Traceback" in failed.trace
-    assert failed.why == "ValueError: no numbers"
-    assert died == Died("owner bee failed: ValueError: no numbers")
-    assert got["cat"] == ["here", Died("the process of owner cat was killed by signal 9")]
+    got = all_events(workers, 3)
+    hello = ("hello", {"environment": "yes"})
+    assert got["ant"] == [hello, ("back", {}), died("ant", "the process of owner ant ended with code 0")]
+    (event, fields), end = got["bee"]
+    assert (event, fields["owner"], fields["why"]) == ("failed", "bee", "ValueError: no numbers")
+    assert "Traceback" in fields["trace"]
+    assert end == died("bee", "owner bee failed: ValueError: no numbers")
+    assert got["cat"] == [("here", {}), died("cat", "the process of owner cat was killed by signal 9")]
     assert sorted(workers.lost) == ["ant", "bee", "cat"]
     assert workers.alive == workers.join(1) == []
     workers.send("ant", "too late")  # nobody gets it, and nobody minds
