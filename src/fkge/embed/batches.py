@@ -51,13 +51,16 @@ class Batch:
     positives: int
     entities: int
 
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """What there is of each group: the first six attributes."""
+        return self.head, self.relation, self.tail, self.corrupt_tail, self.weight, self.negative
+
     def steps(self) -> Iterator[Batch]:
         """The same, one step at a time."""
         for a, b in pairwise(self.bounds.tolist()):
-            yield Batch(
-                self.head[a:b], self.relation[a:b], self.tail[a:b], self.corrupt_tail[a:b], self.weight[a:b],
-                self.negative[a:b], self.facts, np.array([0, b - a]), 0, self.entities,
-            )  # fmt: skip
+            h, r, t, side, weight, negative = (column[a:b] for column in self.columns)
+            yield Batch(h, r, t, side, weight, negative, self.facts, np.array([0, b - a]), 0, self.entities)
 
     def false_negatives(self) -> Tensor | None:
         """(groups, size, k) bool, the negatives that must not count; None if all do."""
@@ -77,8 +80,8 @@ class Facts:
     def __init__(self, triples: Tensor, entities: int, relations: int) -> None:
         self.entities, self.relations = entities, relations
         head, relation, tail = triples.unbind(1)
-        self.tails = _Completions(head * relations + relation, tail, entities)
-        self.heads = _Completions(tail * relations + relation, head, entities)
+        self.tails = Completions(head * relations + relation, tail, entities)
+        self.heads = Completions(tail * relations + relation, head, entities)
 
     def draw_outside(self, fixed: Tensor, relation: Tensor, tail: Tensor, uniform: Tensor) -> Tensor:
         """Entities that do not complete (fixed, relation), one per number `uniform` in [0, 1), same shape.
@@ -121,12 +124,12 @@ class Facts:
         return torch.where(tph + hpt > 0, hpt / (tph + hpt), 0.5)
 
 
-class _Completions:
+class Completions:
     """For every (entity, relation) pair, the sorted entities that complete it."""
 
     def __init__(self, pair: Tensor, completion: Tensor, entities: int) -> None:
         self.entities = entities
-        key = torch.unique(pair * entities + completion)
+        key: Tensor = torch.unique(pair * entities + completion)
         self._key = key
         self.completions = key % entities
         pairs = key // entities
@@ -155,6 +158,12 @@ class _Completions:
         at = torch.searchsorted(self._key, asked).clamp(max=len(self._key) - 1)
         found: Tensor = self._key[at] == asked
         return found
+
+    def spans(self, pair: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in `completions` those of each pair begin and end."""
+        return torch.searchsorted(self._key, pair * self.entities), torch.searchsorted(
+            self._key, (pair + 1) * self.entities
+        )
 
     def mean_size(self, relations: int) -> Tensor:
         """(relations,) completions per pair, averaged over the relation's pairs; 0 if it has none."""
@@ -208,14 +217,11 @@ class Batcher:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The steps of `epoch`, several at a time, from chunk number `start` on."""
         device = self._columns[0].device
-        order = torch.randperm(self.size, generator=self._generator(epoch, 0), device=device)
+        order = torch.randperm(self.size, generator=generator_of(device, self.seed, epoch, 0), device=device)
         size = self._steps_per_chunk * self.batch
         for chunk in range(start, len(self)):
-            yield self._deal(order[chunk * size : (chunk + 1) * size], self._generator(epoch, 1 + chunk))
-
-    def _generator(self, epoch: int, stream: int) -> torch.Generator:
-        mixed = np.random.SeedSequence([self.seed, epoch, stream]).generate_state(1, np.uint64)[0]
-        return torch.Generator(device=self._columns[0].device).manual_seed(int(mixed >> np.uint64(1)))
+            generator = generator_of(device, self.seed, epoch, 1 + chunk)
+            yield self._deal(order[chunk * size : (chunk + 1) * size], generator)
 
     def _deal(self, chosen: Tensor, generator: torch.Generator) -> Batch:
         """Steps made of the triples `chosen`, in that order."""
@@ -231,7 +237,12 @@ class Batcher:
         if size == 1:
             bounds = np.append(np.arange(0, n, self.batch), n)
             filled = torch.ones(n, 1, dtype=torch.bool, device=device)
-            negative = self._draw(head, relation, tail, corrupt_tail, generator)
+            if self._facts is None:
+                negative = torch.randint(self.entities, (n, self.negatives), generator=generator, device=device)
+            else:
+                uniform = torch.rand(n, self.negatives, generator=generator, device=device, dtype=torch.float64)
+                fixed = torch.where(corrupt_tail, head, tail)
+                negative = self._facts.draw_outside(fixed, relation, corrupt_tail, uniform)
             h, r, t, side = (x.unsqueeze(1) for x in (head, relation, tail, corrupt_tail))
             return Batch(h, r, t, side, filled, negative, None, bounds, n, self.entities)
 
@@ -258,16 +269,11 @@ class Batcher:
         h, r, t, side = (x.index_select(0, source).view(groups, size) for x in (head, relation, tail, corrupt_tail))
         return Batch(h, r, t, side, filled.view(groups, size), negative, self._facts, bounds, n, self.entities)
 
-    def _draw(
-        self, head: Tensor, relation: Tensor, tail: Tensor, corrupt_tail: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        """(n, negatives) entities, each in the place of the side that is corrupted."""
-        shape, device = (len(head), self.negatives), head.device
-        if self._facts is None:
-            return torch.randint(self.entities, shape, generator=generator, device=device)
-        uniform = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        fixed = torch.where(corrupt_tail, head, tail)
-        return self._facts.draw_outside(fixed, relation, corrupt_tail, uniform)
+
+def generator_of(device: str | torch.device, *numbers: int) -> torch.Generator:
+    """A generator that follows from `numbers` alone: a seed, and what is drawn."""
+    mixed = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
+    return torch.Generator(device=device).manual_seed(int(mixed >> np.uint64(1)))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ from fkge.embed.trainer import BaseTrainer, triple_ids
 from fkge.errors import SettingsError
 from fkge.progress import Task
 from fkge.settings import Settings, TrainSettings
+
+if TYPE_CHECKING:
+    from fkge.embed.kernels.lazy_noise import LazySteps
 
 _CHUNKS = 4
 """Breaks in an epoch of many steps, at most. Before each, all noise put off must be drawn."""
@@ -101,6 +104,11 @@ class DpSettings(Settings):
         """Steps in an epoch: a public number."""
         return max(1, round(1 / self.rate))
 
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The tables that are trained."""
+        return TABLES if self.relations == "learn" else ("entity",)
+
     def steps_in(self, epochs: int) -> int:
         """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
         return epochs * self.steps
@@ -144,14 +152,6 @@ class DpSettings(Settings):
         )  # fmt: skip
 
 
-class _Steps(Protocol):
-    def begin(self, lr: float) -> None: ...
-
-    def step(self, parts: Iterator[Examples], size: int) -> float: ...
-
-    def flush(self) -> None: ...
-
-
 class DpTrainer(BaseTrainer):
     """Trains `tables` on `triples` privately, epoch by epoch. Has `Trainer`'s interface, so that an owner uses either.
 
@@ -174,7 +174,6 @@ class DpTrainer(BaseTrainer):
         self._columns = [column.contiguous() for column in triple_ids(triples, tables).unbind(1)]
         self._gradients = make_gradients(tables, settings, private.clip, learn=private.relations == "learn")
         self._noise = Noise(fresh_key(noise), tables.device, kernels=settings.kernels)
-        self._trained = [name for name in TABLES if name == "entity" or private.relations == "learn"]
         self._register()
         self._steps = self._make_steps()
 
@@ -243,7 +242,7 @@ class DpTrainer(BaseTrainer):
 
     def _register(self) -> None:
         """State beside the rows. Velocity is called ``mean``, as Adam's is: `Tables.rotate` turns what is so called."""
-        for name in self._trained:
+        for name in self.private.trained:
             if self.private.optimizer != "sgd":
                 self.tables.state(name, "mean")
             if self.private.optimizer == "adam":
@@ -253,7 +252,7 @@ class DpTrainer(BaseTrainer):
                 self.tables.state(name, "average")
                 self.tables.state(name, "averaged", columns=False)
 
-    def _make_steps(self) -> _Steps:
+    def _make_steps(self) -> EagerSteps | LazySteps:
         p = self.private
         linear = p.optimizer != "adam" and p.steps > 1
         if p.lazy and linear and kernels.can_run(self.tables, self.settings):
@@ -268,17 +267,17 @@ class DpTrainer(BaseTrainer):
         return EagerSteps(self.tables, self._gradients, self._noise, p)
 
     def _step(self, number: int, task: Task | None) -> None:
-        chosen = self._noise.select(self.triples, self.private.rate)
-        parts = (self._examples(ids, number) for ids in chosen.split(self.private.gather) if len(ids))
-        self._loss += self._steps.step(parts, len(chosen) * (self.private.negatives + 2))
+        p, seed, entities = self.private, self.settings.seed, self.tables.entities
+        h, r, t = self._columns
+        chosen = self._noise.select(self.triples, p.rate)
+        parts = (
+            draw(h[ids], r[ids], t[ids], entities, p.negatives, seed, number)
+            for ids in chosen.split(p.gather) if len(ids)
+        )  # fmt: skip
+        self._loss += self._steps.step(parts, len(chosen) * (p.negatives + 2))
         self._count += len(chosen)
         if task is not None:
             task.advance(len(chosen), loss=self._loss / max(self._count, 1))
-
-    def _examples(self, ids: Tensor, number: int) -> Examples:
-        head, relation, tail = (column[ids] for column in self._columns)
-        p = self.private
-        return draw(head, relation, tail, self.tables.entities, p.negatives, self.settings.seed, number)
 
     @torch.no_grad()
     def _average(self) -> None:
@@ -289,7 +288,7 @@ class DpTrainer(BaseTrainer):
         if not self.private.average:
             return
         power = 1 / self.private.average - 1
-        for name in self._trained:
+        for name in self.private.trained:
             count = self.tables.state(name, "averaged", columns=False)
             count += 1
             weight = ((power + 1) / (count + power)).unsqueeze(1)
@@ -308,8 +307,7 @@ class EagerSteps:
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
-        names = [name for name in TABLES if name == "entity" or private.relations == "learn"]
-        self._sums = {name: torch.zeros_like(tables[name]) for name in names}
+        self._sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
         self._lr = 0.0
 
     def begin(self, lr: float) -> None:
@@ -325,9 +323,10 @@ class EagerSteps:
         for part in parts:
             with torch.enable_grad():
                 loss += self.gradients.add(part, self._sums)
+        numbers = _NUMBERS if self.tables.device.type == "cpu" else _NUMBERS << 6
         for name, total in self._sums.items():
             rows, width = total.shape
-            for first in range(0, rows, at_a_time := max(1, self._numbers // width)):
+            for first in range(0, rows, at_a_time := max(1, numbers // width)):
                 place = slice(first, min(first + at_a_time, rows))
                 gradient = total[place]
                 if self.private.noise:
@@ -338,10 +337,6 @@ class EagerSteps:
 
     def flush(self) -> None:
         """Do nothing: this trainer defers no noise."""
-
-    @property
-    def _numbers(self) -> int:
-        return _NUMBERS if self.tables.device.type == "cpu" else _NUMBERS << 6
 
     def _update(self, name: str, place: slice, gradient: Tensor, lr: float) -> None:
         values, optimizer = self.tables[name][place], self.private.optimizer

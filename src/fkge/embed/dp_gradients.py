@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fkge.embed import kernels
 from fkge.embed.batches import Examples
-from fkge.embed.losses import find_loss, margin_of, regularizer_of, sampling_correction
+from fkge.embed.losses import find_loss, margin_of, of_positives
 from fkge.embed.models import Relations
 from fkge.embed.reciprocal import Reciprocal
 from fkge.embed.tables import Tables
@@ -107,24 +107,17 @@ class TorchGradients:
 
     def _each(self, examples: Examples, ids: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The summed loss, and each example's gradient by place: (n, 2 + k, width) entities, (n, width) relations."""
-        tables, model, s = self.tables, self.tables.model, self.settings
+        tables, s = self.tables, self.settings
         with torch.no_grad():
             entity, relation = tables["entity"][ids], tables["relation"][examples.relation]
         wanted = [entity.requires_grad_(), relation.requires_grad_()][: 1 + self.learn]
         relations = Relations({"relation": relation}, torch.arange(len(examples), device=ids.device).unsqueeze(1))
-        head, tail, negative = model.project({"entity": entity}, relations).split([1, 1, ids.shape[1] - 2], dim=1)
-        side = examples.corrupt_tail.view(-1, 1, 1)
-        query = torch.where(side, model.tail_query(head, relations), model.head_query(tail, relations))
-        positive = model.similarity(query, torch.where(side, tail, head)).reshape(-1)
-        negatives = model.similarity(query, negative).squeeze(1)
-        loss_of = find_loss(s.loss)
-        if loss_of.sampled:
-            negatives = negatives + sampling_correction(tables.entities, examples.negative.shape[1])
-        loss = loss_of.per_positive(positive, negatives, self.margin, s.temperature).sum()
-        objective = loss
-        if s.regularization:
-            sums = regularizer_of(s, model)(entity[:, :2]).sum() + regularizer_of(s, model, "relation")(relation).sum()
-            objective = loss + s.regularization * sums
+        losses, penalties = of_positives(
+            tables.model, s, self.margin, examples.corrupt_tail.unsqueeze(1), tables.entities, {"entity": entity},
+            relations,
+        )  # fmt: skip
+        loss = losses.sum()
+        objective = loss if penalties is None else loss + s.regularization * penalties.sum()
         gradients = torch.autograd.grad(objective, wanted)
         return loss.detach(), gradients[0], gradients[1] if self.learn else None
 

@@ -158,7 +158,7 @@ class _Window:
 
     def __init__(self, batch: Batch) -> None:
         device = batch.head.device
-        self._columns = [torch.empty_like(column) for column in _columns(batch)]
+        self._columns = [torch.empty_like(column) for column in batch.columns]
         self._facts, self._entities = batch.facts, batch.entities
         self._bounds = torch.zeros(len(batch.bounds), dtype=torch.int64, device=device)
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
@@ -170,7 +170,7 @@ class _Window:
             batch.facts is self._facts
             and all(
                 len(theirs) <= len(mine) and theirs.shape[1] == mine.shape[1]
-                for theirs, mine in zip(_columns(batch), self._columns, strict=True)
+                for theirs, mine in zip(batch.columns, self._columns, strict=True)
             )
             and len(batch.bounds) <= len(self._bounds)
             and _longest(batch) <= len(self._groups)
@@ -178,7 +178,7 @@ class _Window:
 
     def fill(self, batch: Batch) -> None:
         """Copy `batch` in and go to its first step."""
-        for theirs, mine in zip(_columns(batch), self._columns, strict=True):
+        for theirs, mine in zip(batch.columns, self._columns, strict=True):
             mine[: len(theirs)].copy_(theirs)
         self._bounds[: len(batch.bounds)].copy_(torch.from_numpy(np.asarray(batch.bounds, np.int64)))
         self._cursor.zero_()
@@ -193,15 +193,11 @@ class _Window:
         end = self._bounds.index_select(0, self._cursor + 1)
         group = self._bounds.index_select(0, self._cursor) + self._groups
         at = torch.minimum(group, end - 1)
-        head, relation, tail, corrupt_tail, weight, negative = (x.index_select(0, at) for x in self._columns)
+        h, r, t, side, weight, negative = (x.index_select(0, at) for x in self._columns)
         weight &= (group < end).unsqueeze(1)
         self._cursor.add_(1)
         bounds = np.array([0, len(self._groups)])
-        return Batch(head, relation, tail, corrupt_tail, weight, negative, self._facts, bounds, 0, self._entities)
-
-
-def _columns(batch: Batch) -> tuple[Tensor, ...]:
-    return batch.head, batch.relation, batch.tail, batch.corrupt_tail, batch.weight, batch.negative
+        return Batch(h, r, t, side, weight, negative, self._facts, bounds, 0, self._entities)
 
 
 def _longest(batch: Batch) -> int:

@@ -116,32 +116,49 @@ def objective_of(
         gathered: entity tables at (head, tail, negative), (groups, 2 size + k, width).
         relations: relation tables at the positives.
     """
-    size = batch.head.shape[1]
-    head, tail, negative = model.project(gathered, relations).split([size, size, batch.negative.shape[1]], dim=1)
-    corrupt_tail = batch.corrupt_tail.unsqueeze(-1)
-    query = torch.where(corrupt_tail, model.tail_query(head, relations), model.head_query(tail, relations))
-    target = torch.where(corrupt_tail, tail, head)
+    losses, penalties = of_positives(
+        model, s, margin, batch.corrupt_tail, batch.entities, gathered, relations, batch.false_negatives()
+    )
+    weight = batch.weight.to(losses.dtype)
+    total = weight.sum()
+    loss = (losses * weight).sum() / total
+    return loss, loss if penalties is None else loss + s.regularization * (penalties * weight).sum() / total
+
+
+def of_positives(
+    model: Model, s: TrainSettings, margin: float, corrupt_tail: Tensor, entities: int, gathered: Mapping[str, Tensor],
+    relations: Relations, false: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The loss of each positive, (groups, size), and its regulariser before the weight; None where that is 0.
+
+    Args:
+        corrupt_tail: (groups, size) bool, which side the negatives stand on.
+        entities: how many entities negatives were drawn from.
+        gathered: entity tables at (head, tail, negative), (groups, 2 size + k, width).
+        relations: relation tables at the positives.
+        false: (groups, size, k) bool, negatives that must not count.
+    """
+    size = corrupt_tail.shape[1]
+    head, tail, negative = model.project(gathered, relations).tensor_split([size, 2 * size], dim=1)
+    side = corrupt_tail.unsqueeze(-1)
+    query = torch.where(side, model.tail_query(head, relations), model.head_query(tail, relations))
+    target = torch.where(side, tail, head)
     positive_score = model.similarity(query.unsqueeze(-2), target.unsqueeze(-2)).flatten(-3)
     negative_score = model.similarity(query, negative)
     loss_of = find_loss(s.loss)
     if loss_of.sampled:  # each negative stands for so many of the others
-        negative_score = negative_score + sampling_correction(batch.entities, batch.negative.shape[1])
-    false = batch.false_negatives()
+        negative_score = negative_score + sampling_correction(entities, negative.shape[1])
     if false is not None:
         negative_score = negative_score.masked_fill(false, HOPELESS)
     losses = loss_of.per_positive(positive_score, negative_score, margin, s.temperature)
-    weight = batch.weight.to(losses.dtype)
-    total = weight.sum()
-    loss = (losses * weight).sum() / total
     if not s.regularization:
-        return loss, loss
+        return losses, None
     entity = regularizer_of(s, model)(gathered["entity"][:, : 2 * size])
     relation = regularizer_of(s, model, "relation")(relations["relation"])
     if isinstance(model, Reciprocal):
         inverse = regularizer_of(s, model, "relation")(relations["inverse"])
-        relation = torch.where(batch.corrupt_tail, relation, inverse)
-    sums = entity[:, :size] + entity[:, size:] + relation
-    return loss, loss + s.regularization * (sums * weight).sum() / total
+        relation = torch.where(corrupt_tail, relation, inverse)
+    return losses, entity[:, :size] + entity[:, size:] + relation
 
 
 def regularizer_of(s: TrainSettings, model: Model, table: str = "entity") -> Callable[[Tensor], Tensor]:

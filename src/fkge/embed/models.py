@@ -153,9 +153,9 @@ class Model(ABC):
         if self.relation_dim != dim and not self.projects:
             raise SettingsError(f"{self.name} needs relation_dim = dim; only TransR and TransD let them differ")
 
-    @abstractmethod
     def tables(self) -> dict[str, Table]:
         """The model's tables; ``entity`` and ``relation`` are the ones peers exchange."""
+        return {"entity": Table("entity", self.dim), "relation": Table("relation", self.relation_dim)}
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
         """Entities (groups, m, width) as the relation of their group sees them, (groups, m, p)."""
@@ -226,19 +226,17 @@ class Translation(Model):
         super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
         if norm == 2 and self.comparison == "l1":
             self.comparison = "l2"
-        if normalize:
+        if norm == 2 and self.kernel == "l1":
+            self.kernel = "l2"
+        if normalize or (self.kernel == "transd" and self.relation_dim != dim):
             self.kernel = None
 
     @property
     def width(self) -> int:
         return self.relation_dim
 
-    def relation(self, relations: Relations) -> Tensor:
-        r = relations["relation"]
-        return F.normalize(r, dim=-1) if self.normalize else r
-
-    def unit(self, e: Tensor) -> Tensor:
-        return F.normalize(e, dim=-1) if self.normalize else e
+    def unit(self, rows: Tensor) -> Tensor:
+        return F.normalize(rows, dim=-1) if self.normalize else rows
 
     def fixed_by(self) -> str | None:
         if self.turns and self.comparison != "l2":
@@ -246,26 +244,18 @@ class Translation(Model):
         return super().fixed_by()
 
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
-        return head + self.relation(relations)
+        return head + self.unit(relations["relation"])
 
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
-        return tail - self.relation(relations)
+        return tail - self.unit(relations["relation"])
 
 
 class TransE(Translation):
     """Bordes et al. 2013: −‖h + r − t‖."""
 
     name = "TransE"
-    kernel: str | None = "l1"
+    kernel = "l1"
     turns = True
-
-    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
-        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
-        if norm == 2 and self.kernel == "l1":
-            self.kernel = "l2"
-
-    def tables(self) -> dict[str, Table]:
-        return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
         return self.unit(entities["entity"])
@@ -280,11 +270,7 @@ class TransH(Translation):
     turns = True
 
     def tables(self) -> dict[str, Table]:
-        return {
-            "entity": Table("entity", self.dim),
-            "relation": Table("relation", self.dim),
-            "normal": Table("relation", self.dim, bound=1.0),
-        }
+        return super().tables() | {"normal": Table("relation", self.dim, bound=1.0)}
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
         e = entities["entity"]
@@ -326,47 +312,16 @@ class TransR(Translation):
         # Many groups to a relation: a copy of its matrix for each would cost more than the product. They come
         # sorted by relation, so each relation's rows are one slice: one product per relation.
         lengths = (torch.bincount(groups, minlength=len(matrices)) * e.shape[1]).tolist()
-        rows = e.reshape(-1, self.dim)
-        out: Tensor = _SegmentMatmul.apply(rows, matrices, lengths)  # type: ignore[no-untyped-call]
+        parts = e.reshape(-1, self.dim).split(lengths)
+        out = torch.cat([part @ matrix for part, matrix in zip(parts, matrices.unbind(), strict=True)])
         return self.unit(out.reshape(*e.shape[:-1], self.relation_dim))
-
-
-class _SegmentMatmul(torch.autograd.Function):
-    """rows[a:b] @ matrices[i] for consecutive slices; without a copy of the matrix for every row."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, matrices: Tensor, lengths: list[int]) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(rows, matrices)
-        ctx.lengths = lengths
-        out = rows.new_empty(len(rows), matrices.shape[-1])
-        for x, m, y in zip(rows.split(lengths), matrices, out.split(lengths), strict=True):
-            torch.mm(x, m, out=y)
-        return out
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
-        rows, matrices = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        d_rows, d_matrices = torch.empty_like(rows), torch.empty_like(matrices)
-        lengths = ctx.lengths
-        slices = zip(rows.split(lengths), gradient.split(lengths), d_rows.split(lengths), strict=True)
-        for i, (x, g, d) in enumerate(slices):
-            torch.mm(g, matrices[i].T, out=d)
-            torch.mm(x.T, g, out=d_matrices[i])
-        return d_rows, d_matrices, None
 
 
 class TransD(Translation):
     """Ji et al. 2015: e' = e + (e_p · e) r_p, always scaled to unit length as in OpenKE."""
 
     name = "TransD"
-    kernel: str | None = "transd"
-
-    def __init__(self, dim: int, *, relation_dim: int | None = None, norm: int = 1, normalize: bool = False) -> None:
-        super().__init__(dim, relation_dim=relation_dim, norm=norm, normalize=normalize)
-        if self.relation_dim != dim:
-            self.kernel = None
-
+    kernel = "transd"
     projects = True
     turns = True
 
@@ -376,12 +331,8 @@ class TransD(Translation):
         return super().fixed_by()
 
     def tables(self) -> dict[str, Table]:
-        return {
-            "entity": Table("entity", self.dim),
-            "relation": Table("relation", self.relation_dim),
-            "entity_transfer": Table("entity", self.dim),
-            "relation_transfer": Table("relation", self.relation_dim),
-        }
+        entity, relation = Table("entity", self.dim), Table("relation", self.relation_dim)
+        return super().tables() | {"entity_transfer": entity, "relation_transfer": relation}
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
         e = entities["entity"]
@@ -396,9 +347,6 @@ class DistMult(Model):
     name = "DistMult"
     kernel = "distmult"
     comparison = "dot"
-
-    def tables(self) -> dict[str, Table]:
-        return {"entity": Table("entity", self.dim), "relation": Table("relation", self.dim)}
 
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
         return head * relations["relation"]

@@ -27,14 +27,11 @@ SLOTS: dict[OptimizerName, tuple[str, ...]] = {"sgd": (), "adagrad": ("sum",), "
 
 def register(name: OptimizerName, tables: Tables) -> None:
     """Make the state that optimiser `name` keeps beside every table of `tables`."""
-    for kind in ("entity", "relation"):
-        for table in tables.names(kind):
-            if name == "adagrad":
-                tables.state(table, "sum")
-            elif name == "adam":
-                tables.state(table, "mean")
-                tables.state(table, "square")
-                tables.state(table, "steps", columns=False)
+    for table in (*tables.names("entity"), *tables.names("relation")):
+        for slot in SLOTS[name]:
+            tables.state(table, slot)
+        if name == "adam":
+            tables.state(table, "steps", columns=False)
 
 
 @torch.no_grad()

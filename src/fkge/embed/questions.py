@@ -15,6 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fkge.embed.batches import generator_of
+
 _CELLS_PER_CHUNK = 1 << 31
 """Scores computed between two looks at the clock: long enough for a GPU to be kept busy, short enough to stop soon."""
 
@@ -107,24 +109,23 @@ class QuestionBatcher:
         self._entity = place % entities
         self._batch, self._per_question = batch, per_question
         amount = len(unique) if per_question else 2 * self.size
-        steps = max(1, amount // batch)
-        self._steps_per_chunk = max(1, _CELLS_PER_CHUNK // max(1, entities * len(unique) // steps))
-        if triples.device.type == "cpu":
-            self._steps_per_chunk = 1
-        self._chunks = -(-steps // self._steps_per_chunk)
-        self._steps = steps
+        self._steps = max(1, amount // batch)
+        self._steps_per_chunk = 1
+        if triples.device.type != "cpu":
+            self._steps_per_chunk = max(1, _CELLS_PER_CHUNK // max(1, entities * len(unique) // self._steps))
 
     def __len__(self) -> int:
         """Chunks per epoch: `epoch` yields that many."""
-        return self._chunks
+        return -(-self._steps // self._steps_per_chunk)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Questions]:
         """The steps of `epoch`, several at a time, from chunk number `start` on."""
         device = self._answer.device
-        order = torch.randperm(len(self._sizes), generator=self._generator(epoch, 0), device=device)
+        order = torch.randperm(len(self._sizes), generator=generator_of(device, self.seed, epoch, 0), device=device)
         answers = self._answer
         if self._question is not None:  # other answers share a piece in each epoch
-            coin = torch.rand(len(answers), generator=self._generator(epoch, 0), device=device, dtype=torch.float64)
+            same = generator_of(device, self.seed, epoch, 0)
+            coin = torch.rand(len(answers), generator=same, device=device, dtype=torch.float64)
             answers = answers[torch.argsort(self._question + coin)]
         sizes = self._sizes[order]
         done = torch.cumsum(sizes, 0)
@@ -142,27 +143,12 @@ class QuestionBatcher:
             b = min(a + self._steps_per_chunk, self._steps)
             bounds = np.unique(edge_of[a : b + 1])  # a question with more answers than a step leaves others without any
             chosen = order[bounds[0] : bounds[-1]]
-            positives = answered[b] // 2 - answered[a] // 2
-            generator = self._generator(epoch, 1 + chunk)
-            yield self._deal(chosen, answers, bounds - bounds[0], positives, generator)
-
-    def _generator(self, epoch: int, stream: int) -> torch.Generator:
-        mixed = np.random.SeedSequence([self.seed, epoch, stream]).generate_state(1, np.uint64)[0]
-        return torch.Generator(device=self._answer.device).manual_seed(int(mixed >> np.uint64(1)))
-
-    def _deal(
-        self,
-        chosen: Tensor,
-        answers: Tensor,
-        bounds: npt.NDArray[np.int64],
-        positives: int,
-        generator: torch.Generator,
-    ) -> Questions:
-        sizes = self._sizes[chosen]
-        first = torch.cat([sizes.new_zeros(1), torch.cumsum(sizes, 0)])
-        place = torch.repeat_interleave(self._first[chosen] - first[:-1], sizes)
-        place = place + torch.arange(len(place), device=place.device)
-        return Questions(
-            self._entity[chosen], self._relation[chosen], self._asks_tail[chosen], first, answers[place], bounds,
-            positives, generator,
-        )  # fmt: skip
+            sizes = self._sizes[chosen]
+            first = torch.cat([sizes.new_zeros(1), torch.cumsum(sizes, 0)])
+            place = torch.repeat_interleave(self._first[chosen] - first[:-1], sizes)
+            place += torch.arange(len(place), device=device)
+            yield Questions(
+                self._entity[chosen], self._relation[chosen], self._asks_tail[chosen], first, answers[place],
+                bounds - bounds[0], answered[b] // 2 - answered[a] // 2,
+                generator_of(device, self.seed, epoch, 1 + chunk),
+            )  # fmt: skip

@@ -130,12 +130,11 @@ class SoftmaxStep:
         rows = {name: tables[name][step.relation].requires_grad_() for name in tables.names("relation")}
         known = entity[step.entity].requires_grad_()
         query = self._query(step, known, Relations(rows, torch.arange(len(known), device=known.device)))
-        found = self._compare(query.detach(), entity, step, weights)
-        parts = torch.autograd.grad(query, [known, *rows.values()], found.query, materialize_grads=True)
-        gradients = {"entity": found.entity.index_add_(0, step.entity, parts[0])}
+        loss, d_query, d_entity = self._compare(query.detach(), entity, step, weights)
+        parts = torch.autograd.grad(query, [known, *rows.values()], d_query, materialize_grads=True)
+        gradients = {"entity": d_entity.index_add_(0, step.entity, parts[0])}
         for name, part in zip(rows, parts[1:], strict=True):
             gradients[name] = torch.zeros_like(tables[name]).index_add_(0, step.relation, part)
-        loss = found.loss
         if s.relation_weight:
             loss = loss + s.relation_weight * self._predict_relations(entity, step, weights, gradients)
         if leaves:
@@ -161,12 +160,10 @@ class SoftmaxStep:
         model, dropout = self.tables.model, self.settings.dropout
         if dropout:
             known = _drop(known, dropout, step.generator)
-            dropped = {
-                name: relations[name]
-                if self.tables.spec(name).init == "phase"  # an angle is not smaller for being dropped
-                else _drop(relations[name], dropout, step.generator)
-                for name in self.tables.names("relation")
-            }
+            dropped = {name: relations[name] for name in self.tables.names("relation")}
+            for name, rows in dropped.items():
+                if self.tables.spec(name).init != "phase":  # an angle is not smaller for being dropped
+                    dropped[name] = _drop(rows, dropout, step.generator)
             relations = Relations(dropped, torch.arange(len(known), device=known.device))
         after_tail, after_head = model.tail_query(known, relations), model.head_query(known, relations)
         return torch.where(step.asks_tail.unsqueeze(1), after_tail, after_head)
@@ -242,15 +239,6 @@ class _Weights:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The mean loss and its gradient with respect to queries (q, p) and entities (n, p)."""
-
-    loss: Tensor
-    query: Tensor
-    entity: Tensor
-
-
-@dataclass(frozen=True)
 class _Chunk:
     """Some of a step's questions.
 
@@ -285,14 +273,16 @@ class _Comparison:
         self._memory: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def __call__(self, query: Tensor, entity: Tensor, step: Questions, weights: _Weights) -> _Found:
-        """Compare queries (q, p) with entities (n, p). The entities' gradient is overwritten by the next call."""
+    def __call__(
+        self, query: Tensor, entity: Tensor, step: Questions, weights: _Weights
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss of queries (q, p) against entities (n, p), and its gradient with respect to either.
+
+        That of the entities is overwritten by the next call.
+        """
         comparison = self.model.comparison
-        found = _Found(
-            query.new_zeros(()),
-            torch.empty_like(query),
-            self._kept("d_entity", entity.shape, entity.dtype, entity.device),
-        )
+        total, d_query = query.new_zeros(()), torch.empty_like(query)
+        d_entity = self._kept("d_entity", entity.shape, entity.dtype, entity.device)
         # A CPU computes distances between all pairs without all the differences in memory.
         alone = comparison == "dot" or (comparison in ("l1", "l2") and query.device.type == "cpu")
         size = max(1, _CELLS[query.device.type] // (len(entity) * (1 if alone else query.shape[1])))
@@ -310,11 +300,10 @@ class _Comparison:
             row, target = weights.question[answers] - start, step.answer[answers]
             chunk = _Chunk(query[here], part[here], row, target, share[answers])
             if comparison == "dot":
-                loss = self._products(chunk, entity, cast, mean, found.query[here], found.entity, fresh=start == 0)
+                total += self._products(chunk, entity, cast, mean, d_query[here], d_entity, fresh=start == 0)
             else:
-                loss = self._differentiated(chunk, entity, found.query[here], found.entity, fresh=start == 0)
-            found.loss.add_(loss)
-        return found
+                total += self._differentiated(chunk, entity, d_query[here], d_entity, fresh=start == 0)
+        return total, d_query, d_entity
 
     def _products(
         self, chunk: _Chunk, entity: Tensor, cast: Tensor, mean: Tensor | None, d_query: Tensor, d_entity: Tensor, *,

@@ -55,12 +55,11 @@ class Tables:
         self.device = torch.device(device)
         self.dtype = dtype
         self._specs = model.tables()
-        self._rows: dict[Kind, int] = {"entity": entities, "relation": relations}
         self._tensors: dict[tuple[Kind, str], Tensor] = {}
         self._fill: dict[tuple[Kind, str], float] = {}
         generator = torch.Generator().manual_seed(seed)
         for name, spec in self._specs.items():
-            rows = spec.draw(self._rows[spec.kind], bound, generator, dtype)
+            rows = spec.draw(entities if spec.kind == "entity" else relations, bound, generator, dtype)
             self._tensors[spec.kind, name] = rows.to(self.device)
 
     # -- shape -------------------------------------------------------------------------------------
@@ -68,16 +67,16 @@ class Tables:
     @property
     def entities(self) -> int:
         """Number of entity rows, virtual ones included."""
-        return self._rows["entity"]
+        return self.count("entity")
 
     @property
     def relations(self) -> int:
         """Number of relation rows, virtual ones included."""
-        return self._rows["relation"]
+        return self.count("relation")
 
     def count(self, kind: Kind) -> int:
         """Number of rows of `kind`."""
-        return self._rows[kind]
+        return len(self[kind])
 
     def spec(self, name: str) -> Table:
         """The description of a model table."""
@@ -155,13 +154,8 @@ class Tables:
         ids = ids.to(self.device)
         generator = torch.Generator().manual_seed(seed)
         for key, tensor in self._tensors.items():
-            if key[0] != kind:
-                continue
-            if key in self._fill:
-                tensor[ids] = self._fill[key]
-            else:
-                rows = self._specs[key[1]].draw(len(ids), self.bound, generator, self.dtype)
-                tensor[ids] = rows.to(self.device)
+            if key[0] == kind:
+                tensor[ids] = _fresh(self, key, len(ids), generator)
 
     def append(self, kind: Kind, vectors: Tensor, *, seed: int = 0) -> range:
         """Add rows after the last, with `vectors` in the main table and fresh draws in the others.
@@ -179,22 +173,18 @@ class Tables:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.width(kind):
             raise SettingsError(f"append needs vectors of shape (n, {self.width(kind)}), got {tuple(vectors.shape)}")
-        start, extra = self._rows[kind], len(vectors)
+        start, extra = self.count(kind), len(vectors)
         columns = self._columns(kind)
         generator = torch.Generator().manual_seed(seed)
         for key, tensor in self._tensors.items():
             if key[0] != kind:
                 continue
-            name = key[1]
-            if name in columns:
-                rows = vectors[:, columns[name]].to(self.device, self.dtype)
-            elif key in self._fill:
-                rows = tensor.new_full((extra, *tensor.shape[1:]), self._fill[key])
+            if key[1] in columns:
+                rows = vectors[:, columns[key[1]]].to(self.device, self.dtype)
             else:
-                rows = self._specs[name].draw(extra, self.bound, generator, self.dtype).to(self.device)
+                rows = _fresh(self, key, extra, generator)
             self._tensors[key] = _lengthen(tensor, start + extra)
             self._tensors[key][start:] = rows
-        self._rows[kind] = start + extra
         return range(start, start + extra)
 
     def truncate(self, kind: Kind, rows: int) -> None:
@@ -203,12 +193,11 @@ class Tables:
         Raises:
             SettingsError: there are not that many rows.
         """
-        if not 0 < rows <= self._rows[kind]:
-            raise SettingsError(f"cannot truncate {self._rows[kind]} {kind} rows to {rows}")
+        if not 0 < rows <= self.count(kind):
+            raise SettingsError(f"cannot truncate {self.count(kind)} {kind} rows to {rows}")
         for key, tensor in self._tensors.items():
             if key[0] == kind:
                 self._tensors[key] = tensor[:rows]
-        self._rows[kind] = rows
 
     @torch.no_grad()
     def rotate(self, w: Tensor) -> None:
@@ -306,11 +295,9 @@ class Tables:
                 self._tensors[key].copy_(saved)
             else:
                 self._tensors[key] = saved.clone()
-        for kind in self._rows:
-            self._rows[kind] = len(self[kind])
         for key, tensor in self._tensors.items():
-            if key not in snapshot.tensors and len(tensor) != self._rows[key[0]]:
-                self._tensors[key] = tensor[: self._rows[key[0]]].clone()
+            if key not in snapshot.tensors and len(tensor) != self.count(key[0]):
+                self._tensors[key] = tensor[: self.count(key[0])].clone()
 
     # -- whole state, for checkpoints --------------------------------------------------------------
 
@@ -340,8 +327,14 @@ class Tables:
                     f"{tuple(tensor.shape[1:])} here"
                 )
             self._tensors[key] = saved.to(self.device, tensor.dtype).clone()
-        for kind in self._rows:
-            self._rows[kind] = len(self[kind])
+
+
+def _fresh(tables: Tables, key: tuple[Kind, str], rows: int, generator: torch.Generator) -> Tensor:
+    """Rows of a table, or of state, as they begin."""
+    if key in tables._fill:
+        tensor = tables._tensors[key]
+        return tensor.new_full((rows, *tensor.shape[1:]), tables._fill[key])
+    return tables.spec(key[1]).draw(rows, tables.bound, generator, tables.dtype).to(tables.device)
 
 
 def _lengthen(tensor: Tensor, rows: int) -> Tensor:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from fkge.embed import Tables
-from fkge.embed.batches import Facts
+from fkge.embed.batches import Facts, generator_of
 from fkge.errors import SettingsError
-from fkge.evaluation.known import Known
 from fkge.evaluation.scoring import MEMORY, score_triples
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph
 
@@ -89,32 +89,33 @@ class Negatives:
     def __init__(self, graph: Graph, seed: int) -> None:
         self.seed = seed
         entities, relations = len(graph.entities), len(graph.relations)
-        self.known = Known.of(graph)
         self.facts = Facts(torch.from_numpy(graph.facts.astype(np.int64)), entities, relations)
         self.names = sorted(graph.splits)
 
     def draw(self, triples: npt.NDArray[Any], split: str) -> npt.NDArray[np.int64]:
         """One negative for each of `triples` (n, 3); fewer where every entity makes a fact on both sides."""
-        stream = np.random.SeedSequence([self.seed, self.names.index(split)]).generate_state(1, np.uint64)[0]
-        generator = torch.Generator().manual_seed(int(stream >> np.uint64(1)))
+        generator = generator_of("cpu", self.seed, self.names.index(split))
         positive = torch.from_numpy(np.asarray(triples, np.int64))
         tail = torch.rand(len(positive), generator=generator) < 0.5
         uniform = torch.rand(len(positive), 2, generator=generator, dtype=torch.float64)
         negative = self._corrupt(positive, tail, uniform[:, :1])
-        full = self.known.contains(negative)
+        full = self._are_facts(negative)
         if full.any():  # nothing is false on that side: try the other
             other = self._corrupt(positive, ~tail, uniform[:, 1:])
-            negative = np.where(full[:, None], other, negative)
-            negative = negative[~self.known.contains(negative)]
-        return negative
+            negative = torch.where(full.unsqueeze(1), other, negative)
+            negative = negative[~self._are_facts(negative)]
+        drawn: npt.NDArray[np.int64] = negative.numpy()
+        return drawn
 
-    def _corrupt(self, positive: torch.Tensor, tail: torch.Tensor, uniform: torch.Tensor) -> npt.NDArray[np.int64]:
+    def _are_facts(self, triples: Tensor) -> Tensor:
+        head, relation, tail = triples.unbind(1)
+        return self.facts.tails.contains(head * self.facts.relations + relation, tail)
+
+    def _corrupt(self, positive: Tensor, tail: Tensor, uniform: Tensor) -> Tensor:
         fixed = torch.where(tail, positive[:, HEAD], positive[:, TAIL])
         drawn = self.facts.draw_outside(fixed, positive[:, RELATION], tail, uniform).squeeze(1)
         head = torch.where(tail, positive[:, HEAD], drawn)
-        changed = torch.stack([head, positive[:, RELATION], torch.where(tail, drawn, positive[:, TAIL])], dim=1)
-        out: npt.NDArray[np.int64] = changed.numpy()
-        return out
+        return torch.stack([head, positive[:, RELATION], torch.where(tail, drawn, positive[:, TAIL])], dim=1)
 
 
 def _scored(

@@ -83,22 +83,33 @@ class TorchCounter:
         rows = slice(int(row[0]), int(row[-1]) + 1)
         row = row - rows.start
         query = q.query[rows]
-        score, size = q.score[part], q.size[part]
-        query_size = g.size(query)
+        score, size, of = q.score[part], q.size[part], g.size(query)[row]
+        above, level = q.above[part], q.level[part]
+
+        def resolve(asked: Tensor, candidate: Tensor, sign: int) -> None:
+            """Count the pairs (asked, candidate), `sign` each, by their exact scores."""
+            step = max(1, int(self.memory / (40 * g.width)))
+            for n, c in zip(asked.split(step), candidate.split(step), strict=True):
+                s = g.exact(query[row[n]], self.candidates[c])
+                tie = g.tie * (g.scale(of[n], self.size[c]) + g.scale(of[n], size[n]))
+                is_above = ~(s <= score[n] + tie)
+                is_level = ~is_above & (s >= score[n] - tie)
+                above.index_add_(0, n, is_above.long(), alpha=sign)
+                level.index_add_(0, n, is_level.long(), alpha=sign)
+
         values = self._values(query.float())[row]
-        of = query_size[row]
         slack = g.band * g.scale(of, self._largest) + g.unit * g.scale(of, size) + g.floor
         key = g.key(query[row], score)
         # Written so that anything not a number falls between the two and is looked at again.
         over = values > (key + slack).float().unsqueeze(1)
         near = ~over & ~(values < (key - slack).float().unsqueeze(1))
         undefined = score.isnan()
-        q.above[part] += torch.where(undefined, len(self.candidates), over.sum(1))
+        above += torch.where(undefined, len(self.candidates), over.sum(1))
         near &= ~undefined.unsqueeze(1)
         del values, over
         asked, candidate = near.nonzero(as_tuple=True)
         del near
-        self._resolve(q, part, query, row, query_size, asked, candidate, sign=1)
+        resolve(asked, candidate, sign=1)
 
         first, last = q.first[rows][row], q.last[rows][row]
         asked, at = spread(first, last - first)
@@ -107,31 +118,7 @@ class TorchCounter:
         asked = torch.cat([asked[other], torch.arange(len(row), device=row.device)])
         candidate = self.place[torch.cat([entity[other], q.true[part]])]
         present = candidate >= 0
-        self._resolve(q, part, query, row, query_size, asked[present], candidate[present], sign=-1)
-
-    def _resolve(
-        self,
-        q: Questions,
-        part: slice,
-        query: Tensor,
-        row: Tensor,
-        query_size: Tensor,
-        asked: Tensor,
-        candidate: Tensor,
-        sign: int,
-    ) -> None:
-        """Count the pairs (asked, candidate), `sign` each, by their exact scores."""
-        g = self.geometry
-        above, level, score, size = q.above[part], q.level[part], q.score[part], q.size[part]
-        step = max(1, int(self.memory / (40 * g.width)))
-        for n, c in zip(asked.split(step), candidate.split(step), strict=True):
-            s = g.exact(query[row[n]], self.candidates[c])
-            of = query_size[row[n]]
-            tie = g.tie * (g.scale(of, self.size[c]) + g.scale(of, size[n]))
-            is_above = ~(s <= score[n] + tie)
-            is_level = ~is_above & (s >= score[n] - tie)
-            above.index_add_(0, n, is_above.long(), alpha=sign)
-            level.index_add_(0, n, is_level.long(), alpha=sign)
+        resolve(asked[present], candidate[present], sign=-1)
 
     def _values(self, query: Tensor) -> Tensor:
         """Fast values (u, m) float32."""

@@ -132,12 +132,7 @@ def _scan(
         for i in range(0, len(fast), 4):
             for k in range(4):
                 values[k, :w] = bias[c0 : c0 + w]
-            if kind == _L1:
-                _values_l1(fast, i, table, c0, w, values)
-            elif kind == _L2 or kind == _DOT:
-                _values_dot(fast, i, table, c0, w, values)
-            else:
-                _values_rotate(fast, i, table, c0, w, values)
+            _add_values(kind, fast, i, table, c0, w, values)
             for k in range(min(4, len(query) - i)):
                 q = i + k
                 reach = _scale(kind, query_size[q], tile_size[t])
@@ -202,13 +197,14 @@ def _remove(
                 level[n] -= side == 1
 
 
-# Four queries by four coordinates: sixteen terms for four loads of the table, and all sixteen coordinates of the
-# queries stay in registers. Spelt out, because the compiler keeps names in registers but not small arrays.
-
-
 @_jit
-def _values_dot(fast, i, table, c0, w, values):
-    """values[k, c] += Σ_j fast[i + k, j] · table[j, c0 + c]."""
+def _add_values(kind, fast, i, table, c0, w, values):
+    """Add to values[k, c] what queries i … i + 3 and candidates c0 … are compared by: Σ q c, or −Σ|q − c|.
+
+    Complex numbers stand as re, im, re, im, … Four queries by four coordinates: sixteen terms for four loads of the
+    table, and all sixteen coordinates of the queries stay in registers. Spelt out, because the compiler keeps names in
+    registers but not small arrays.
+    """
     v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
     for j in range(0, len(table), 4):
         t0, t1 = table[j, c0 : c0 + w], table[j + 1, c0 : c0 + w]
@@ -217,47 +213,24 @@ def _values_dot(fast, i, table, c0, w, values):
         b0, b1, b2, b3 = fast[i + 1, j], fast[i + 1, j + 1], fast[i + 1, j + 2], fast[i + 1, j + 3]
         d0, d1, d2, d3 = fast[i + 2, j], fast[i + 2, j + 1], fast[i + 2, j + 2], fast[i + 2, j + 3]
         e0, e1, e2, e3 = fast[i + 3, j], fast[i + 3, j + 1], fast[i + 3, j + 2], fast[i + 3, j + 3]
-        for c in range(w):
-            x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
-            v0[c] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-            v1[c] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-            v2[c] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
-            v3[c] += e0 * x0 + e1 * x1 + e2 * x2 + e3 * x3
-
-
-@_jit
-def _values_l1(fast, i, table, c0, w, values):
-    """values[k, c] −= Σ_j |fast[i + k, j] − table[j, c0 + c]|."""
-    v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
-    for j in range(0, len(table), 4):
-        t0, t1 = table[j, c0 : c0 + w], table[j + 1, c0 : c0 + w]
-        t2, t3 = table[j + 2, c0 : c0 + w], table[j + 3, c0 : c0 + w]
-        a0, a1, a2, a3 = fast[i, j], fast[i, j + 1], fast[i, j + 2], fast[i, j + 3]
-        b0, b1, b2, b3 = fast[i + 1, j], fast[i + 1, j + 1], fast[i + 1, j + 2], fast[i + 1, j + 3]
-        d0, d1, d2, d3 = fast[i + 2, j], fast[i + 2, j + 1], fast[i + 2, j + 2], fast[i + 2, j + 3]
-        e0, e1, e2, e3 = fast[i + 3, j], fast[i + 3, j + 1], fast[i + 3, j + 2], fast[i + 3, j + 3]
-        for c in range(w):
-            x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
-            v0[c] -= abs(a0 - x0) + abs(a1 - x1) + abs(a2 - x2) + abs(a3 - x3)
-            v1[c] -= abs(b0 - x0) + abs(b1 - x1) + abs(b2 - x2) + abs(b3 - x3)
-            v2[c] -= abs(d0 - x0) + abs(d1 - x1) + abs(d2 - x2) + abs(d3 - x3)
-            v3[c] -= abs(e0 - x0) + abs(e1 - x1) + abs(e2 - x2) + abs(e3 - x3)
-
-
-@_jit
-def _values_rotate(fast, i, table, c0, w, values):
-    """values[k, c] −= Σ_j |fast[i + k, j] − table[j, c0 + c]| over complex numbers: re, im, re, im, …"""
-    v0, v1, v2, v3 = values[0, :w], values[1, :w], values[2, :w], values[3, :w]
-    for j in range(0, len(table), 4):
-        t0, t1 = table[j, c0 : c0 + w], table[j + 1, c0 : c0 + w]
-        t2, t3 = table[j + 2, c0 : c0 + w], table[j + 3, c0 : c0 + w]
-        a0, a1, a2, a3 = fast[i, j], fast[i, j + 1], fast[i, j + 2], fast[i, j + 3]
-        b0, b1, b2, b3 = fast[i + 1, j], fast[i + 1, j + 1], fast[i + 1, j + 2], fast[i + 1, j + 3]
-        d0, d1, d2, d3 = fast[i + 2, j], fast[i + 2, j + 1], fast[i + 2, j + 2], fast[i + 2, j + 3]
-        e0, e1, e2, e3 = fast[i + 3, j], fast[i + 3, j + 1], fast[i + 3, j + 2], fast[i + 3, j + 3]
-        for c in range(w):
-            x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
-            v0[c] -= np.sqrt((a0 - x0) ** 2 + (a1 - x1) ** 2) + np.sqrt((a2 - x2) ** 2 + (a3 - x3) ** 2)
-            v1[c] -= np.sqrt((b0 - x0) ** 2 + (b1 - x1) ** 2) + np.sqrt((b2 - x2) ** 2 + (b3 - x3) ** 2)
-            v2[c] -= np.sqrt((d0 - x0) ** 2 + (d1 - x1) ** 2) + np.sqrt((d2 - x2) ** 2 + (d3 - x3) ** 2)
-            v3[c] -= np.sqrt((e0 - x0) ** 2 + (e1 - x1) ** 2) + np.sqrt((e2 - x2) ** 2 + (e3 - x3) ** 2)
+        if kind == _L1:
+            for c in range(w):
+                x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
+                v0[c] -= abs(a0 - x0) + abs(a1 - x1) + abs(a2 - x2) + abs(a3 - x3)
+                v1[c] -= abs(b0 - x0) + abs(b1 - x1) + abs(b2 - x2) + abs(b3 - x3)
+                v2[c] -= abs(d0 - x0) + abs(d1 - x1) + abs(d2 - x2) + abs(d3 - x3)
+                v3[c] -= abs(e0 - x0) + abs(e1 - x1) + abs(e2 - x2) + abs(e3 - x3)
+        elif kind == _L2 or kind == _DOT:
+            for c in range(w):
+                x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
+                v0[c] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+                v1[c] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+                v2[c] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3
+                v3[c] += e0 * x0 + e1 * x1 + e2 * x2 + e3 * x3
+        else:
+            for c in range(w):
+                x0, x1, x2, x3 = t0[c], t1[c], t2[c], t3[c]
+                v0[c] -= np.sqrt((a0 - x0) ** 2 + (a1 - x1) ** 2) + np.sqrt((a2 - x2) ** 2 + (a3 - x3) ** 2)
+                v1[c] -= np.sqrt((b0 - x0) ** 2 + (b1 - x1) ** 2) + np.sqrt((b2 - x2) ** 2 + (b3 - x3) ** 2)
+                v2[c] -= np.sqrt((d0 - x0) ** 2 + (d1 - x1) ** 2) + np.sqrt((d2 - x2) ** 2 + (d3 - x3) ** 2)
+                v3[c] -= np.sqrt((e0 - x0) ** 2 + (e1 - x1) ** 2) + np.sqrt((e2 - x2) ** 2 + (e3 - x3) ** 2)

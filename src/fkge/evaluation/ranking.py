@@ -119,20 +119,18 @@ def rank(
         )
     sides = {side: _Side(tables, ids, side, known) for side in SIDES}
     ranking = _Ranking(tables, entities, memory * 1e6, kernels)
+    everyone = torch.arange(entities, device=tables.device)
     with progress.task("ranking", 2 * len(ids), "ranks") as task:
         if not tables.model.projects and candidates is None:
-            everyone = torch.arange(entities, device=tables.device)
             ranking.run(None, everyone, [(s, slice(0, len(ids))) for s in sides.values()], task)
         else:
             for relation, parts in _by_relation(sides):
                 if candidates is None:
-                    everyone = torch.arange(entities, device=tables.device)
                     ranking.run(relation, everyone, list(parts.values()), task)
                     continue
                 for side, part in parts.items():
                     some = candidates.candidates(side, relation)
-                    chosen = torch.from_numpy(some[some < entities]).to(tables.device)
-                    ranking.run(relation, chosen, [part], task)
+                    ranking.run(relation, some[some < entities].to(tables.device), [part], task)
     above, level = (np.stack([sides[side].restored(name) for side in SIDES], axis=1) for name in ("above", "level"))
     return Ranks(1 + above, 1 + above + level)
 
@@ -154,9 +152,9 @@ class _Side:
             self.first = self.last = torch.zeros_like(unique)
             self.known = torch.empty(0, dtype=torch.int64, device=tables.device)
         else:
-            spans = known.spans(side, self.fixed.cpu().numpy(), self.relation.cpu().numpy())
-            self.first, self.last = (torch.from_numpy(x).to(tables.device) for x in spans)
-            self.known = torch.from_numpy(known.values(side)).to(tables.device)
+            spans = known.spans(side, self.fixed.cpu(), self.relation.cpu())
+            self.first, self.last = (x.to(tables.device) for x in spans)
+            self.known = known.values(side).to(tables.device)
 
     def restored(self, name: str) -> npt.NDArray[np.int64]:
         """Counts in the order of the triples."""

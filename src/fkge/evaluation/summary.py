@@ -78,15 +78,9 @@ def evaluate(
     out: dict[str, Metrics] = {}
     for name in present:
         ranks = rank(
-            tables,
-            graph.splits[name],
-            known=known,
-            candidates=constraint,
-            entities=len(graph.entities),
-            memory=memory,
-            kernels=kernels,
-            progress=progress,
-        )
+            tables, graph.splits[name], known=known, candidates=constraint, entities=len(graph.entities),
+            memory=memory, kernels=kernels, progress=progress,
+        )  # fmt: skip
         out[name] = cast(Metrics, metrics(ranks, ties))
         if categories:
             of = relation_categories(graph.train, len(graph.relations))

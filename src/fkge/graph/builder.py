@@ -7,12 +7,11 @@ then renumbers by sorted label, so that ids do not depend on the order of the in
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, tidy
+from fkge.graph.graph import HEAD, TAIL, Graph, Triples, Vocabulary, renamed, seen, tidy
 from fkge.graph.split import split_triples
 
 
@@ -60,10 +59,7 @@ class Builder:
         for split in list(self._rows):
             # Each flat array is freed before the next one is unfolded.
             raw = np.frombuffer(self._rows.pop(split), dtype=np.intc).reshape(-1, 3)
-            triples = np.empty(raw.shape, np.int32)
-            triples[:, HEAD] = entity_ranks[raw[:, HEAD]]
-            triples[:, RELATION] = relation_ranks[raw[:, RELATION]]
-            triples[:, TAIL] = entity_ranks[raw[:, TAIL]]
+            triples = renamed(raw, entity_ranks, relation_ranks)
             del raw
             splits[split] = tidy(triples)
             if repeated := len(triples) - len(splits[split]):
@@ -73,8 +69,11 @@ class Builder:
             self._note_missing_and_unseen(splits, len(entities), len(relations))
         else:
             self._split(splits, seed, fractions, allow_unseen)
-        if idle := len(entities) - _count_used(splits.values(), (HEAD, TAIL), len(entities)):
-            self.notes.append(f"{idle:,} of {len(entities):,} entities occur in no triple; they are kept.")
+        idle = np.ones(len(entities), np.bool_)
+        for triples in splits.values():
+            idle[triples[:, [HEAD, TAIL]]] = False
+        if idle.any():
+            self.notes.append(f"{idle.sum():,} of {len(entities):,} entities occur in no triple; they are kept.")
         return Graph(
             entities=Vocabulary(entities, "entity"),
             relations=Vocabulary(relations, "relation"),
@@ -105,24 +104,15 @@ class Builder:
         for split in ("valid", "test"):
             if split not in splits:
                 self.notes.append(f"There is no {split} split; it is empty.")
-        known_entities = np.zeros(entities, np.bool_)
-        known_entities[splits["train"][:, [HEAD, TAIL]]] = True
-        known_relations = np.zeros(relations, np.bool_)
-        known_relations[splits["train"][:, RELATION]] = True
         for split, triples in splits.items():
-            known = known_entities[triples[:, [HEAD, TAIL]]].all(axis=1) & known_relations[triples[:, RELATION]]
-            if unseen := len(triples) - int(known.sum()):
+            if unseen := len(triples) - int(seen(triples, splits["train"], entities, relations).sum()):
                 self.notes.append(
                     f"{split}: {unseen:,} of {len(triples):,} triples hold an entity or a relation "
                     "that train does not have; they are kept."
                 )
 
     def _split(
-        self,
-        splits: dict[str, Triples],
-        seed: int,
-        fractions: tuple[float, float, float],
-        allow_unseen: bool,
+        self, splits: dict[str, Triples], seed: int, fractions: tuple[float, float, float], allow_unseen: bool
     ) -> None:
         everything = splits["train"]
         parts = split_triples(everything, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
@@ -145,10 +135,3 @@ def _sort(ids: dict[str, int]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
     ranks = np.empty(len(labels), np.int32)
     ranks[provisional] = np.arange(len(labels), dtype=np.int32)
     return tuple(labels), ranks
-
-
-def _count_used(splits: Iterable[Triples], columns: tuple[int, ...], size: int) -> int:
-    used = np.zeros(size, np.bool_)
-    for triples in splits:
-        used[triples[:, columns]] = True
-    return int(used.sum())

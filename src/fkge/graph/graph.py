@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from fkge.errors import UnknownLabelError
 
 Triples: TypeAlias = npt.NDArray[np.int32]
 """(n, 3) int32: head, relation, tail."""
+
+Id = TypeVar("Id", bound=np.integer)
 
 HEAD, RELATION, TAIL = 0, 1, 2
 
@@ -150,6 +152,32 @@ class Graph:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(t):,}" for name, t in self.splits.items())
         return f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
+
+
+def renamed(triples: npt.NDArray[np.integer], entities: npt.NDArray[Id], relations: npt.NDArray[Id]) -> npt.NDArray[Id]:
+    """(n, 3): the triples with each id replaced by what the tables have in its place."""
+    out = np.empty(triples.shape, entities.dtype)
+    for column, table in ((HEAD, entities), (RELATION, relations), (TAIL, entities)):
+        out[:, column] = table[triples[:, column]]
+    return out
+
+
+def seen(
+    triples: npt.NDArray[np.integer], train: npt.NDArray[np.integer], entities: int, relations: int
+) -> npt.NDArray[np.bool_]:
+    """(n,) bool: triples of which `train` has both entities and the relation.
+
+    Args:
+        triples: (n, 3).
+        train: (m, 3).
+        entities, relations: how many there are.
+    """
+    known_entities, known_relations = np.zeros(entities, np.bool_), np.zeros(relations, np.bool_)
+    known_entities[train[:, [HEAD, TAIL]]] = True
+    known_relations[train[:, RELATION]] = True
+    known: npt.NDArray[np.bool_] = known_entities[triples[:, [HEAD, TAIL]]].all(axis=1)
+    known &= known_relations[triples[:, RELATION]]
+    return known
 
 
 def tidy(triples: npt.NDArray[np.integer]) -> Triples:

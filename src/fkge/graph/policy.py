@@ -56,7 +56,7 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from fkge.errors import FkgeError, GraphError, SettingsError, UnknownLabelError
 from fkge.files import write_atomically
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, tidy
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, renamed, seen, tidy
 from fkge.graph.readers import read_graph
 from fkge.graph.split import split_triples
 from fkge.settings import Settings, read_toml, toml_value
@@ -265,14 +265,14 @@ class Policy:
         ends = np.cumsum([len(triples) for triples in graph.splits.values()])
         masks = dict(zip(graph.splits, np.split(answers, ends[:-1]), strict=True))
         train, valid = graph.train[masks["train"]], graph.valid[masks["valid"]]
-        seen = _seen(valid, train, graph)
+        known = seen(valid, train, len(graph.entities), len(graph.relations))
         notes = ["Holds only what the owner's sharing policy shares."]
-        if unseen := len(valid) - int(seen.sum()):
+        if unseen := len(valid) - int(known.sum()):
             notes.append(
                 f"valid: {unseen:,} shareable triples hold an entity or a relation that no shareable "
                 "training triple has; they are left out."
             )
-        entities, relations, (train, valid) = _on_their_own(graph, train, valid[seen])
+        entities, relations, (train, valid) = _on_their_own(graph, train, valid[known])
         for array in (entities, relations, *masks.values()):
             array.flags.writeable = False
         part = Graph(
@@ -304,11 +304,12 @@ class Policy:
         own_parts = split_triples(own, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
         kept_parts = split_triples(facts[~shared], seed=seed, fractions=fractions, allow_unseen=True)
         train, valid, test = (
-            np.concatenate([_renamed(one, entities, relations), other])
+            np.concatenate([renamed(one, entities, relations), other])
             for one, other in zip(own_parts, kept_parts, strict=True)
         )
         if not allow_unseen:
-            seen_valid, seen_test = _seen(valid, train, graph), _seen(test, train, graph)
+            sizes = len(graph.entities), len(graph.relations)
+            seen_valid, seen_test = seen(valid, train, *sizes), seen(test, train, *sizes)
             train = np.concatenate([train, valid[~seen_valid], test[~seen_test]])
             valid, test = valid[seen_valid], test[seen_test]
         further = {name: triples for name, triples in graph.splits.items() if name not in ("train", "valid", "test")}
@@ -406,7 +407,7 @@ def _translated(source: Graph, graph: Graph) -> Ids:
         np.array([ours.id(label) if label in ours else -1 for label in theirs], np.int64)
         for theirs, ours in ((source.entities, graph.entities), (source.relations, graph.relations))
     )
-    return _renamed(source.facts, entities, relations)
+    return renamed(source.facts, entities, relations)
 
 
 def _among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> Mask:
@@ -450,32 +451,17 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def _seen(triples: npt.NDArray[np.integer], train: npt.NDArray[np.integer], graph: Graph) -> Mask:
-    """(n,) bool: triples of which `train` has both entities and the relation."""
-    entities, relations = np.zeros(len(graph.entities), np.bool_), np.zeros(len(graph.relations), np.bool_)
-    entities[train[:, [HEAD, TAIL]]] = True
-    relations[train[:, RELATION]] = True
-    seen: Mask = entities[triples[:, HEAD]] & relations[triples[:, RELATION]] & entities[triples[:, TAIL]]
-    return seen
-
-
 def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:
     """The parts under the ids they would have if `graph` held nothing else, and what those ids are in it."""
     together = np.concatenate(parts)
-    entities = _sorted_ids(together[:, [HEAD, TAIL]], graph.entities)
-    relations = _sorted_ids(together[:, RELATION], graph.relations)
-    entity_ranks, relation_ranks = np.zeros(len(graph.entities), np.int64), np.zeros(len(graph.relations), np.int64)
-    entity_ranks[entities] = np.arange(len(entities))
-    relation_ranks[relations] = np.arange(len(relations))
-    return entities, relations, tuple(tidy(_renamed(part, entity_ranks, relation_ranks)) for part in parts)
+    entities, entity_places = _own_ids(together[:, [HEAD, TAIL]], graph.entities)
+    relations, relation_places = _own_ids(together[:, RELATION], graph.relations)
+    return entities, relations, tuple(tidy(renamed(part, entity_places, relation_places)) for part in parts)
 
 
-def _renamed(triples: Triples, entities: Ids, relations: Ids) -> Ids:
-    """(n, 3): the triples with each id replaced by what the tables have in its place."""
-    columns = (entities[triples[:, HEAD]], relations[triples[:, RELATION]], entities[triples[:, TAIL]])
-    return np.stack(columns, axis=1)
-
-
-def _sorted_ids(ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> Ids:
-    """(n,) int64: the distinct ids, in the order of their labels."""
-    return np.array(sorted(np.unique(ids).tolist(), key=vocabulary.__getitem__), np.int64)
+def _own_ids(ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """The distinct ids in the order of their labels, and (labels,) the place of each of them there."""
+    own = np.array(sorted(np.unique(ids).tolist(), key=vocabulary.__getitem__), np.int64)
+    places = np.zeros(len(vocabulary), np.int64)
+    places[own] = np.arange(len(own))
+    return own, places

@@ -16,14 +16,7 @@ from fkge.progress import SILENT, Progress
 
 _TABLE_ENDINGS = (".tsv", ".txt", ".csv")
 _ENDINGS = f"{' '.join((*_TABLE_ENDINGS, *RDF_ENDINGS))}, each also .gz"
-_SPLIT_NAMES = {
-    "train": "train",
-    "valid": "valid",
-    "validation": "valid",
-    "val": "valid",
-    "dev": "valid",
-    "test": "test",
-}
+_SPLIT_NAMES = {"train": "train", **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"), "test": "test"}
 
 
 def read_graph(

@@ -68,16 +68,12 @@ def _first_occurrences(triples: Triples) -> npt.NDArray[np.bool_]:
     n = len(triples)
     pinned = np.zeros(n, np.bool_)
     backwards = np.arange(n - 1, -1, -1)
-    first = np.full(int(triples[:, [HEAD, TAIL]].max()) + 1, n)
-    # Of several assignments to one place the last one stays; going backwards that is the first row.
-    first[triples[::-1, HEAD]] = backwards
-    as_tail = np.full_like(first, n)
-    as_tail[triples[::-1, TAIL]] = backwards
-    first = np.minimum(first, as_tail)
-    pinned[first[first < n]] = True
-    first = np.full(int(triples[:, RELATION].max()) + 1, n)
-    first[triples[::-1, RELATION]] = backwards
-    pinned[first[first < n]] = True
+    for columns in ([HEAD, TAIL], [RELATION]):
+        ids = triples[::-1, columns].reshape(-1)
+        first = np.full(int(ids.max()) + 1, n)
+        # Of several assignments to one place the last one stays; going backwards that is the first row.
+        first[ids] = np.repeat(backwards, len(columns))
+        pinned[first[first < n]] = True
     return pinned
 
 

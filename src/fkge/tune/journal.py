@@ -159,21 +159,20 @@ class Journal:
         """
         states = self._optuna.trial.TrialState
         study, again = self.study(phase), 0
-        for trial in study.get_trials(deepcopy=False):
+        trials = study.get_trials(deepcopy=False)
+        repeated = {trial.user_attrs.get("again") for trial in trials}
+        for trial in trials:
             attributes = trial.user_attrs
             if trial.state == states.RUNNING:
                 study.tell(trial.number, state=states.FAIL)
             elif trial.state != states.FAIL or attributes.get(_ENDED) != "cut":
                 continue
-            if trial.params and not attributes.get(RETRIED) and not self._tried_again(study, trial.number):
+            if trial.params and not attributes.get(RETRIED) and trial.number not in repeated:
                 # One that was killed is tried once more; one that was only cut, as often as that happens.
                 once = {RETRIED: True} if trial.state == states.RUNNING else {}
                 self.enqueue(study, trial.params, again=trial.number, **once)
                 again += 1
         return again
-
-    def _tried_again(self, study: optuna.Study, number: int) -> bool:
-        return any(trial.user_attrs.get("again") == number for trial in study.get_trials(deepcopy=False))
 
     def fail_running(self, phase: Phase, process: int) -> None:
         """Mark what a process that died has left running as failed."""
@@ -181,7 +180,6 @@ class Journal:
         study = self.study(phase)
         for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             if trial.user_attrs.get("process") == process:
-                study.set_user_attr(f"died {trial.number}", True)
                 study.tell(trial.number, state=states.FAIL)
 
     def rows(self, phase: Phase) -> list[TrialRow]:
@@ -197,11 +195,8 @@ class Journal:
         known about bad settings.
         """
         states = self._optuna.trial.TrialState
-        found = [
-            trial
-            for trial in self.study(phase).get_trials(deepcopy=False)
-            if trial.state in (states.COMPLETE, states.PRUNED) and "score" in trial.user_attrs
-        ]
+        ended = self.study(phase).get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+        found = [trial for trial in ended if "score" in trial.user_attrs]
         if len(found) < FEWEST:
             return {}
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -209,17 +204,11 @@ class Journal:
         with experimental(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy's, where all trials of a kind are alike
             study = self._optuna.create_study(direction="maximize")
-            study.add_trials(
-                [
-                    self._optuna.trial.create_trial(
-                        params=trial.params, distributions=trial.distributions, value=trial.user_attrs["score"]
-                    )
-                    for trial in found
-                ]
-            )
-            evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
+            for trial in found:
+                about = {"params": trial.params, "distributions": trial.distributions}
+                study.add_trial(self._optuna.trial.create_trial(value=trial.user_attrs["score"], **about))
             try:
-                told = get_param_importances(study, evaluator=evaluator)
+                told = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.25))
             except (ValueError, RuntimeError, ZeroDivisionError):  # all trials are alike
                 return {}
         sound = {key: float(value) for key, value in told.items() if np.isfinite(value)}

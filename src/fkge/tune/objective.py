@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -57,20 +57,9 @@ class Attempt:
     tables: Tables | None = None
 
 
-class Objective(Protocol):
-    """Trains with some settings."""
-
-    def __call__(self, settings: Any, report: Report, limit: Limit) -> Attempt:
-        """Train, validate on the way, and return what was reached.
-
-        Args:
-            settings: how to train.
-            report: called after each validation.
-            limit: asked between chunks of training.
-
-        Raises:
-            SettingsError: training diverged, or these settings do not go together.
-        """
+Objective = Callable[[Any, Report, Limit], Attempt]
+"""Trains with some settings, validates on the way, and returns what was reached; a `SettingsError` says that training
+diverged, or that these settings do not go together."""
 
 
 class GraphObjective:
@@ -260,12 +249,10 @@ def brief(settings: SettingValues) -> str:
     """Settings in a few words, for a line of progress."""
     values = {key.rpartition(".")[2] if key.startswith("train.") else key: value for key, value in settings.items()}
     words = [str(values[key]) for key in ("model", "loss") if key in values]
-    words += [f"{key} {_short(values[key])}" for key in ("dim", "optimizer", "lr", "batch") if key in values]
+    for key in ("dim", "optimizer", "lr", "batch"):
+        if key in values:
+            words.append(f"{key} {values[key]:.3g}" if isinstance(values[key], float) else f"{key} {values[key]}")
     return ", ".join(words)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def now() -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -60,9 +60,9 @@ class Proposal:
         return replace(found, parameters=wide)
 
     @property
-    def searched(self) -> list[str]:
-        """Labels of the parameters."""
-        return [parameter.label for parameter in self.parameters]
+    def _section(self) -> str:
+        """What the keys of a training's settings begin with."""
+        return SECTION if issubclass(self.kind, FederationSettings) else ""
 
     def suggest(self, trial: Suggesting) -> Values:
         """Let a trial propose a value for everything that matters, and return all settings."""
@@ -78,8 +78,7 @@ class Proposal:
 
     def first(self) -> list[Values]:
         """The parameters of the first trials: of the start, then of the variants that what is fixed allows."""
-        section = SECTION if issubclass(self.kind, FederationSettings) else ""
-        found = [self.parameters_of(self.start)]
+        section, found = self._section, [self.parameters_of(self.start)]
         for variant in space.VARIANTS:
             changes = {section + key: value for key, value in variant.items()}
             named = {key: changes[key] for key in (section + "model", section + "loss")}
@@ -106,8 +105,7 @@ class Proposal:
 
     def _walk(self, value_of: Any) -> Values:
         """All settings, where `value_of` says the value of each parameter that matters."""
-        values = dict(self.start)
-        section = SECTION if issubclass(self.kind, FederationSettings) else ""
+        values, section = dict(self.start), self._section
         taken: set[str] = set(self.fixed)
         for parameter in self.parameters:
             if parameter.key in taken:
@@ -140,27 +138,19 @@ def holds(when: Condition, values: SettingValues) -> bool:
 
 def flat(settings: Settings) -> Values:
     """All settings by key, those of a section as ``section.key``."""
-    return dict(_flat(settings, ""))
+    return _flat(settings, lambda one: type(one).model_fields)
 
 
-def _flat(settings: Settings, prefix: str) -> Iterator[tuple[str, Any]]:
-    for key in type(settings).model_fields:
-        value = getattr(settings, key)
-        if isinstance(value, Settings):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def given(settings: Settings, prefix: str = "") -> Values:
+def given(settings: Settings) -> Values:
     """Those settings, by key, that were given and are not defaults by themselves."""
+    return _flat(settings, lambda one: one.model_fields_set)
+
+
+def _flat(settings: Settings, keys: Callable[[Settings], Iterable[str]], prefix: str = "") -> Values:
     found: Values = {}
-    for key in settings.model_fields_set:
+    for key in keys(settings):
         value = getattr(settings, key)
-        if isinstance(value, Settings):
-            found |= given(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
+        found |= _flat(value, keys, f"{prefix}{key}.") if isinstance(value, Settings) else {prefix + key: value}
     return found
 
 

@@ -13,7 +13,7 @@ LOCAL = ("seed", "device", "threads", "kernels")
 """Settings of a run and a machine; a recipe leaves them out."""
 
 
-def recipe_text(spec: Spec, found: PhaseResult, settings: Settings) -> str:
+def recipe_text(spec: Spec, found: PhaseResult, settings: TrainSettings | FederationSettings) -> str:
     """The recipe of a phase's best trial, with comments that say where it comes from.
 
     Args:
@@ -35,21 +35,15 @@ def recipe_text(spec: Spec, found: PhaseResult, settings: Settings) -> str:
         f"# Searched for {duration(found.seconds)} (budget: {spec.minutes:g} minutes), seed {spec.seed}, "
         f"fkge {spec.fkge}. Chosen by validation triples alone.",
     ]
-    if best.state == "cut" or (best.state == "complete" and best.epochs < _epochs(settings)):
+    epochs = settings.epochs if isinstance(settings, TrainSettings) else settings.total_epochs
+    if best.state == "cut" or (best.state == "complete" and best.epochs < epochs):
         lines.append("# That trial ended before its last epoch, by its share of the time or for want of improvement.")
     if found.hurried:
         lines.append("# It was still improving: these settings learn fastest, and may not be the best in the end.")
     if spec.split_off:
-        assert isinstance(settings, TrainSettings)
         settings = settings.model_copy(update={"epochs": max(1, best.best_epoch)})
         lines.append("# The graph has no validation triples of its own, so epochs is where the search found the best.")
     return "\n".join(lines) + "\n" + _toml(settings)
-
-
-def _epochs(settings: Settings) -> int:
-    if isinstance(settings, FederationSettings):
-        return settings.total_epochs
-    return int(getattr(settings, "epochs", 0))
 
 
 def _toml(settings: Settings) -> str:

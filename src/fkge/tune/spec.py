@@ -9,11 +9,13 @@ from pydantic import Field
 from fkge.errors import SettingsError
 from fkge.federation import FederationSettings
 from fkge.results import ResultModel
-from fkge.settings import Settings, TrainSettings
+from fkge.settings import TrainSettings
 from fkge.tune.proposal import Proposal, nested
 
 Phase = Literal["train", "lone", "federated"]
 """``train`` of a graph; of a federation ``lone``, owners that train alone, then ``federated``."""
+
+Pruner = Literal["median", "hyperband", "none"]
 
 PHASES: dict[str, tuple[Phase, ...]] = {"graph": ("train",), "federation": ("lone", "federated")}
 
@@ -40,7 +42,7 @@ class Spec(ResultModel):
     seed: int
     minutes: float
     jobs: int
-    pruner: Literal["median", "hyperband", "none"]
+    pruner: Pruner
     start: dict[str, Any]
     fixed: dict[str, Any]
     split_off: bool = False
@@ -61,7 +63,7 @@ class Spec(ResultModel):
         return self.seconds / TRIALS_AT_LEAST
 
     @property
-    def settings(self) -> type[Settings]:
+    def settings(self) -> type[TrainSettings] | type[FederationSettings]:
         """The class of the settings."""
         return TrainSettings if self.kind == "graph" else FederationSettings
 

@@ -26,7 +26,7 @@ from fkge.tune.objective import brief, now
 from fkge.tune.page import write_page
 from fkge.tune.proposal import flat, nested
 from fkge.tune.recipe import recipe_text
-from fkge.tune.spec import Phase, PhaseResult, Spec, TrialRow, TuneResult
+from fkge.tune.spec import Phase, PhaseResult, Pruner, Spec, TrialRow, TuneResult
 from fkge.tune.start import check_budget, check_privacy, check_trains, check_valid, with_valid
 from fkge.tune.worker import read_best, run_trials, work
 
@@ -34,9 +34,7 @@ SPEC, RESULT, PAGE, RECIPE = "tune.json", "result.json", "tune.html", "recipe.to
 DEATHS = 3
 """Processes that may die before the search gives up."""
 
-SECONDS_BETWEEN_DRAWINGS = 0.5
-
-Pruner = Literal["median", "hyperband", "none"]
+SECONDS_BETWEEN_DRAWINGS = 1.0
 
 
 class Tuning:
@@ -89,23 +87,23 @@ class Tuning:
         require()
         cls.check_free(folder)
         check_budget(minutes, jobs)
-        kind: Literal["graph", "federation"] = "graph" if isinstance(source, Graph) else "federation"
-        split_off = False
         folder.mkdir(parents=True, exist_ok=True)
+        kind: Literal["graph", "federation"]
         if isinstance(source, Graph):
-            if len(source.valid) == 0:
-                source, split_off = with_valid(source, seed), True
+            kind, owners, split_off = "graph", [], len(source.valid) == 0
+            if split_off:
+                source = with_valid(source, seed)
             check_trains(source, start)
             save_graph(source, folder / "graph.safetensors")
         else:
             assert isinstance(start, FederationSettings)
+            kind, owners, split_off = "federation", list(source.members), False
             check_privacy(start)
             check_valid(source)
             create_stores(folder, source, start, seed, progress)
         spec = Spec(
             fkge=version("fkge"), kind=kind, source=name or source.name, name=source.name, seed=seed, minutes=minutes,
-            owners=[] if isinstance(source, Graph) else list(source.members), jobs=jobs, pruner=pruner,
-            start=flat(start), fixed=dict(fixed), split_off=split_off,
+            owners=owners, jobs=jobs, pruner=pruner, start=flat(start), fixed=dict(fixed), split_off=split_off,
         )  # fmt: skip
         spec.write(folder / SPEC)  # last: a folder with it is a whole search
         return cls(folder, spec)
@@ -168,7 +166,7 @@ class Tuning:
                 journal.start(phase, self._first(phase))
                 journal.recover(phase)
                 self._search(phase, spent, journal, progress, stop)
-            return self._sum_up(journal, spent)
+            return self._sum_up()
 
     @property
     def _enough(self) -> float:
@@ -266,10 +264,7 @@ class Tuning:
 
     def result(self) -> TuneResult:
         """What was found so far, by validation alone."""
-        return self._result(Journal(self.folder, self.spec), self.spent())
-
-    def _result(self, journal: Journal, spent: Mapping[str, float]) -> TuneResult:
-        spec = self.spec
+        journal, spent, spec = Journal(self.folder, self.spec), self.spent(), self.spec
         phases = [self._phase(phase, journal, spent) for phase in spec.phases]
         finished = all(spent.get(phase, 0.0) >= self._enough for phase in spec.phases)
         return TuneResult(
@@ -287,8 +282,8 @@ class Tuning:
             hurried=best is not None and _hurried(best, self.spec.seconds_of_trial),
         )  # fmt: skip
 
-    def _sum_up(self, journal: Journal, spent: Mapping[str, float]) -> TuneResult:
-        found, spec = self._result(journal, spent), self.spec
+    def _sum_up(self) -> TuneResult:
+        found, spec = self.result(), self.spec
         failed = [row for phase in found.phases for row in phase.trials if row.state == "failed"]
         if found.finished and failed and all(phase.winner is None for phase in found.phases):
             raise SettingsError(f"every trial failed; the last one: {failed[-1].why}. More --minutes may help")
@@ -305,12 +300,9 @@ class Tuning:
             changes["test"] = scores
         found = TuneResult.model_validate(found.model_dump(by_alias=True) | changes)
         found.write(self.folder / RESULT)
-        write_page(self.folder / PAGE, spec, found, self._recipe())
+        recipe = self.folder / RECIPE
+        write_page(self.folder / PAGE, spec, found, recipe.read_text(encoding="utf-8") if recipe.exists() else "")
         return found
-
-    def _recipe(self) -> str:
-        path = self.folder / RECIPE
-        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def _test(self, found: TuneResult) -> dict[str, float] | None:
         """Test metrics of the best vectors of a graph: looked at once, when nothing is left to choose."""
@@ -333,12 +325,12 @@ class _Shown:
     ) -> None:
         self._tuning, self._phase, self._origin, self._spent = tuning, phase, origin, spent
         self._journal, self._task = journal, task
-        self._drawn = self._saved = self._told = 0.0
+        self._drawn = self._told = 0.0
         self._seconds = self._trials = 0
         self._figures: dict[str, float | str] = {}
 
     def draw(self) -> None:
-        """Move the bar, at most twice a second, and write the seconds spent, at most once."""
+        """Move the bar, and write the seconds spent, at most once a second."""
         moment = now()
         if moment - self._drawn < SECONDS_BETWEEN_DRAWINGS:
             return
@@ -347,17 +339,15 @@ class _Shown:
         if seconds > self._seconds:
             self._task.advance(seconds - self._seconds, **self._figures)
             self._seconds = seconds
-        if moment - self._saved >= 1.0:
-            self.save()
+        self.save()
 
     def save(self) -> None:
         """Write how many seconds are spent."""
-        self._saved = now()
         self._spent[self._phase] = now() - self._origin
         _write_spent(self._tuning.folder, self._spent)
 
     def told(self) -> None:
-        """Say how many trials are done, and which is the best; at most twice a second."""
+        """Say how many trials are done, and which is the best; at most once a second."""
         self.draw()
         if now() - self._told < SECONDS_BETWEEN_DRAWINGS:
             return

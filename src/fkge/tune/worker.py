@@ -30,20 +30,6 @@ class Flag(Protocol):
     def is_set(self) -> bool: ...
 
 
-def open_objective(folder: Path, spec: Spec, phase: Phase, scratch: str) -> Objective:
-    """The objective of a phase.
-
-    Args:
-        folder, spec: of the search.
-        phase: which.
-        scratch: a name that no other process uses.
-    """
-    if spec.kind == "graph":
-        return GraphObjective(load_graph(folder / "graph.safetensors"))
-    arm = "control" if phase == "lone" else "federated"
-    return FederationObjective(folder, spec.owners, arm, scratch)
-
-
 def run_trials(
     folder: Path,
     spec: Spec,
@@ -66,7 +52,12 @@ def run_trials(
     """
     states = require().trial.TrialState
     journal, proposal = Journal(folder, spec), spec.proposal(phase)
-    objective = open_objective(folder, spec, phase, f"{phase}-{worker}")
+    objective: Objective
+    if spec.kind == "graph":
+        objective = GraphObjective(load_graph(folder / "graph.safetensors"))
+    else:
+        arm = "control" if phase == "lone" else "federated"
+        objective = FederationObjective(folder, spec.owners, arm, scratch=f"{phase}-{worker}")
     study, end = journal.study(phase, worker), origin + spec.seconds
     while not stop() and now() < end:
         begun = bool(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)))
@@ -116,17 +107,18 @@ def run_trial(
         "epochs": attempt.epochs, "best_epoch": attempt.best_epoch, "seconds": round(now() - began, 2),
         "at": round(now() - origin, 2), "why": why,
     }  # fmt: skip
-    if attempt.score is not None and not why:
-        keep_best(folder / "best" / phase_of(trial), trial.number, attempt, values, proposal)
+    if not why:
+        keep_best(folder / "best" / trial.study.study_name, trial.number, attempt, values, proposal)
         told |= {"score": attempt.score, "ended": attempt.ended}
     for key, value in told.items():
         trial.set_user_attr(key, value)
-    _tell(trial, attempt, bool(why))
-
-
-def phase_of(trial: Any) -> str:
-    """The phase that a trial belongs to."""
-    return str(trial.study.study_name)
+    states = require().trial.TrialState
+    if why or attempt.ended == "cut":
+        trial.study.tell(trial, state=states.FAIL)
+    elif attempt.ended == "pruned":
+        trial.study.tell(trial, state=states.PRUNED)
+    else:
+        trial.study.tell(trial, attempt.score)
 
 
 def _told(values: SettingValues, proposal: Proposal, proposed: SettingValues) -> dict[str, Any]:
@@ -134,16 +126,6 @@ def _told(values: SettingValues, proposal: Proposal, proposed: SettingValues) ->
     keys = {parameter.key for parameter in proposal.parameters if parameter.label in proposed} | set(proposal.fixed)
     keys |= {key for key in values if key.endswith(("model", "loss"))}
     return {key: value for key, value in values.items() if key in keys}
-
-
-def _tell(trial: Any, attempt: Attempt, failed: bool) -> None:
-    states = require().trial.TrialState
-    if failed or attempt.score is None or attempt.ended == "cut":
-        trial.study.tell(trial, state=states.FAIL)
-    elif attempt.ended == "pruned":
-        trial.study.tell(trial, state=states.PRUNED)
-    else:
-        trial.study.tell(trial, attempt.score)
 
 
 def keep_best(folder: Path, number: int, attempt: Attempt, values: SettingValues, proposal: Proposal) -> None:

@@ -35,6 +35,12 @@ def in_float64(tables: Tables) -> Tables:
     return twin
 
 
+def is_known(known: Known, head: int, relation: int, tail: int) -> bool:
+    """Whether a triple is a fact."""
+    (first,), (last,) = known.spans("tail", torch.tensor([head]), torch.tensor([relation]))
+    return tail in known.values("tail")[first:last]
+
+
 def slow_rank(
     tables: Tables,
     triples: np.ndarray,
@@ -55,7 +61,7 @@ def slow_rank(
             rivals = set(everyone[:entities])
             if candidates is not None:
                 rivals &= set(candidates.candidates(side, relation).tolist())
-            rivals -= {e for e in everyone if known and asked[e] in known} | {true}
+            rivals -= {e for e in everyone if known and is_known(known, *asked[e])} | {true}
             score, others = scores[true], [scores[e] for e in rivals]
             above = sum(not (other <= score + tie) for other in others)
             below = sum(other < score - tie for other in others)

@@ -190,28 +190,21 @@ def _train_online(norm, entity, relation, head, rel, tail, corrupt_tail, negativ
         if gap <= 0:
             continue
         total += gap
-        if norm == 1:
-            for j in range(d):
-                x = entity[h, j] + relation[r, j] - entity[t, j]
-                y = entity[nh, j] + relation[r, j] - entity[nt, j]
+        a = lr / good if good > zero else zero
+        b = lr / bad if bad > zero else zero
+        for j in range(d):
+            x = entity[h, j] + relation[r, j] - entity[t, j]
+            y = entity[nh, j] + relation[r, j] - entity[nt, j]
+            if norm == 1:
                 x = (lr if x > zero else zero) - (lr if x < zero else zero)
                 y = (lr if y > zero else zero) - (lr if y < zero else zero)
-                entity[h, j] -= x
-                entity[t, j] += x
-                entity[nh, j] += y
-                entity[nt, j] -= y
-                relation[r, j] -= x - y
-        else:
-            a = lr / good if good > zero else zero
-            b = lr / bad if bad > zero else zero
-            for j in range(d):
-                x = a * (entity[h, j] + relation[r, j] - entity[t, j])
-                y = b * (entity[nh, j] + relation[r, j] - entity[nt, j])
-                entity[h, j] -= x
-                entity[t, j] += x
-                entity[nh, j] += y
-                entity[nt, j] -= y
-                relation[r, j] -= x - y
+            else:
+                x, y = a * x, b * y
+            entity[h, j] -= x
+            entity[t, j] += x
+            entity[nh, j] += y
+            entity[nt, j] -= y
+            relation[r, j] -= x - y
     return total
 
 
