@@ -17,8 +17,9 @@ from fkge.cli import tables
 from fkge.cli.console import ConsoleProgress, console_progress
 from fkge.cli.exit_codes import BROKEN, INTERRUPTED, Misuse
 from fkge.cli.live import live_view
-from fkge.cli.options import AsJson, Config, Quiet, Seed, SimulationFolder
+from fkge.cli.options import Config, Quiet, Seed, SimulationFolder
 from fkge.cli.run_folders import require_simulation
+from fkge.cli.tables import Answer
 from fkge.errors import RunError
 from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from fkge.experiment.simulation import Simulation
     from fkge.federation import Federation, FederationSettings
 
-commands = typer.Typer()
+commands = opt.Commands(opt.FEDERATE)
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge new project", "fkge simulate project/federation.toml --config project/settings.toml"),
-)
+@commands.add("fkge new project", "fkge simulate project/federation.toml --config project/settings.toml")
 def new(folder: Annotated[Path, typer.Argument(help="The folder to create.")]) -> None:
     """Write a project to start from: two small graphs, their federation, a policy and settings, all explained."""
     from fkge.cli.scaffold import write_project
@@ -113,16 +111,12 @@ class EngineOptions:
         return {key: value for key, value in asdict(self).items() if key != "engine" and value is not None}
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example(
-        "fkge simulate project/federation.toml --config project/settings.toml --out runs/project",
-        "fkge simulate atlas --config atlas --baselines control,permuted --out runs/atlas",
-        "fkge simulate atlas --privacy dp --epsilon 8 --out runs/private",
-        "fkge simulate --resume runs/atlas",
-    ),
+@commands.add(
+    "fkge simulate project/federation.toml --config project/settings.toml --out runs/project",
+    "fkge simulate atlas --config atlas --baselines control,permuted --out runs/atlas",
+    "fkge simulate atlas --privacy dp --epsilon 8 --out runs/private",
+    "fkge simulate --resume runs/atlas",
 )
-@opt.with_option_groups
 def simulate(
     federation: Annotated[
         str | None,
@@ -150,9 +144,8 @@ def simulate(
     ] = None,
     seed: Seed = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the simulation in this folder.")] = None,
-    as_json: AsJson = False,
     quiet: Quiet = False,
-) -> None:
+) -> Answer:
     """Run a federation on this machine, together with baselines without it, and compare them."""
     from fkge.federation import FederationSettings, read_federation
     from fkge.federation.recommended import recommended_federation
@@ -180,13 +173,10 @@ def simulate(
             )
             simulation = _create(out, read, settings, names, engine, seed or 0, progress)
     result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(simulation.folder))}", engine)
-    tables.answer(result.to_json(), as_json, lambda: tables.simulation_tables(result))
+    return Answer(result.to_json(), tables.simulation_tables(result))
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge demo", "fkge demo atlas --out runs/atlas --seed 1", "fkge demo --fresh"),
-)
+@commands.add("fkge demo", "fkge demo atlas --out runs/atlas --seed 1", "fkge demo --fresh")
 def demo(
     name: Annotated[
         str, typer.Argument(help="An embedded federation; see `fkge data list`.", autocompletion=opt.federations)
@@ -194,9 +184,8 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="The folder to create, or to continue.")] = Path("runs/demo"),
     seed: Seed = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier demo in --out.")] = False,
-    as_json: AsJson = False,
     quiet: Quiet = False,
-) -> None:
+) -> Answer:
     """Run an embedded federation together with its controls, and write a report.
 
     The report's path is the last line of standard output. After an interrupt, the same command continues the run.
@@ -217,10 +206,8 @@ def demo(
     else:
         simulation = _new_demo(name, out, seed or 0, quiet)
     result = _run(simulation, quiet, f"fkge demo {name} --out {quote(str(out))}")
-    report = write_report(out)
-    tables.answer({**result.to_json(), "report": str(report)}, as_json, lambda: tables.simulation_tables(result))
-    if not as_json:
-        print(report)
+    report = str(write_report(out))
+    return Answer({**result.to_json(), "report": report}, [*tables.simulation_tables(result), report])
 
 
 def _remove_demo(out: Path) -> None:
@@ -251,10 +238,7 @@ def _new_demo(name: str, out: Path, seed: int, quiet: bool) -> Simulation:
         return _create(out, read, settings, ("control",), EngineOptions(), seed, progress)
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge audit runs/demo --quick", "fkge audit runs/private --only non-interference,membership"),
-)
+@commands.add("fkge audit runs/demo --quick", "fkge audit runs/private --only non-interference,membership")
 def audit(
     run: SimulationFolder,
     only: Annotated[
@@ -270,22 +254,19 @@ def audit(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer, weaker attacks, in a fraction of the time.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Attack a copy of a finished simulation and check its privacy claims. Exit code 24 if a claim is broken."""
     from fkge.audit.run import audit as attack
 
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM removes the copy too
     try:
-        with console_progress(quiet) as progress:
-            result = attack(require_simulation(run), only=names, owner=owner, quick=quick, progress=progress)
+        result = attack(require_simulation(run), only=names, owner=owner, quick=quick, progress=progress)
     finally:
         signal.signal(signal.SIGTERM, before)
-    tables.answer(result.to_json(), as_json, lambda: [tables.audit_table(result)])
-    if result.broken:
-        raise typer.Exit(BROKEN)
+    return Answer(result.to_json(), [tables.audit_table(result)], BROKEN if result.broken else 0)
 
 
 # -- parts of the above ----------------------------------------------------------------------------
