@@ -94,17 +94,19 @@ class Settings(BaseModel):
 
     def to_toml(self) -> str:
         """All settings as a TOML file, each with its meaning above it."""
-        lines = []
-        sections = type(self).sections()
-        for key, field in type(self).model_fields.items():
-            value = getattr(self, key)
+        return self.explained(None)
+
+    def explained(self, chosen: SettingValues | None) -> str:
+        """All settings as a TOML file: those `chosen`, then the others as comments; with None all are in force."""
+        fields, sections = type(self).model_fields, self.sections()
+        text = ""
+        for key in sorted(fields, key=lambda key: (key in sections, chosen is not None and key not in chosen)):
+            value, meaning = getattr(self, key), f"# {fields[key].description}\n"
             if key in sections:
-                continue
-            lines.append(f"# {field.description}")
-            lines.append(f"# {key} = (none)" if value is None else f"{key} = {toml_value(value)}")
-        text = "\n".join(lines) + "\n"
-        for key in sections:
-            text += f"\n# {type(self).model_fields[key].description}\n[{key}]\n{getattr(self, key).to_toml()}"
+                text += f"\n{meaning}[{key}]\n{value.explained(None if chosen is None else chosen.get(key, {}))}"
+            else:
+                mark = "" if value is not None and (chosen is None or key in chosen) else "# "
+                text += f"{meaning}{mark}{key} = {'(none)' if value is None else toml_value(value)}\n"
         return text
 
 
