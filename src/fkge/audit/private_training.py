@@ -120,7 +120,7 @@ def audit_dp(
     delta: float,
     rng: np.random.Generator,
     *,
-    score: CanaryScore | None = None,
+    score: CanaryScore,
     confidence: float = 0.95,
 ) -> EpsilonBound:
     """Toss the coins, train once and guess: a lower bound on the ε of `train`, add or remove one triple.
@@ -132,13 +132,11 @@ def audit_dp(
         canaries: (m, 3); an ε above about ln(m / 3) cannot be shown.
         delta: δ of the claim.
         rng: generator of the coins.
-        score: `drift()` if None.
+        score: of the canaries.
         confidence: confidence of the bound.
     """
     coin = rng.random(len(canaries)) < 0.5
-    trajectory = train(insert(triples, canaries, coin))
-    scores = (score or drift())(trajectory, canaries)
-    return epsilon_bound(scores, coin, delta, confidence)
+    return epsilon_bound(score(train(insert(triples, canaries, coin)), canaries), coin, delta, confidence)
 
 
 # -- the trainer's own arithmetic -------------------------------------------------------------------
@@ -212,7 +210,7 @@ def matched_filter(settings: TrainSettings, private: DpSettings, triples: Triple
         along = np.zeros(len(ids))
         for step, (state, seen) in enumerate(
             zip(trajectory, noisy_sums(trajectory, private, known.rates), strict=False)
-        ):  # fmt: skip
+        ):
             known.move_to(state)
             rest = np.concatenate([part.ravel() for part in seen][: known.tables_trained]) - known.total(base, step)
             each = known.each(ids, step)
@@ -229,9 +227,8 @@ class _Gradients:
 
     def __init__(self, like: State, settings: TrainSettings, private: DpSettings) -> None:
         learn = private.relations == "learn"
-        self._tables = make_tables(
-            settings.model_copy(update={"device": "cpu"}), len(like.entity), len(like.relation)
-        )  # fmt: skip
+        on_cpu = settings.model_copy(update={"device": "cpu"})
+        self._tables = make_tables(on_cpu, len(like.entity), len(like.relation))
         self._clipped = make_gradients(self._tables, settings, private.clip, learn=learn)
         self._sums = {name: torch.zeros_like(self._tables[name]) for name in ("entity", "relation")[: 1 + learn]}
         self._settings, self._private = settings, private
@@ -244,8 +241,6 @@ class _Gradients:
 
     def total(self, ids: Tensor, step: int) -> Floats:
         """Return the sum over triples `ids` (n, 3)."""
-        for part in self._sums.values():
-            part.zero_()
         if len(ids):
             self._clipped.add(self._examples(ids, step), self._sums)
         out = torch.cat([part.flatten() for part in self._sums.values()]).double().numpy()
@@ -279,9 +274,7 @@ class _Gradients:
 
     def _examples(self, ids: Tensor, step: int) -> Examples:
         head, relation, tail = (ids[:, column].contiguous() for column in (HEAD, RELATION, TAIL))
-        return draw(
-            head, relation, tail, self._tables.entities, self._private.negatives, self._settings.seed, step
-        )  # fmt: skip
+        return draw(head, relation, tail, self._tables.entities, self._private.negatives, self._settings.seed, step)
 
 
 def audit_trainer(
@@ -298,16 +291,17 @@ def audit_trainer(
     noise: torch.Generator | None = None,
     confidence: float = 0.95,
 ) -> EpsilonBound:
-    """Return a lower bound on the ε of `DpTrainer`, full batch, all states seen, by dedicated canaries.
+    """Return a lower bound on the ε of `DpTrainer` by dedicated canaries; all states between epochs are seen.
 
-    Compare `epsilon_lower` with the price of `private.steps_in(epochs)` Gaussian steps of noise `private.noise`. More
-    canaries show more (at most about ln(canaries / 3)); each costs a gradient per step.
+    On the full batch they are scored by the matched filter, on samples, which are not seen, by their drift. Compare
+    `epsilon_lower` with the price of `private.steps_in(epochs)` Gaussian steps of noise `private.noise`. More canaries
+    show more (at most about ln(canaries / 3)); for the filter each costs a gradient per step.
 
     Args:
         settings, private: settings under audit.
         triples: (n, 3) the owner's, with ids below `entities` and `relations`.
         entities, relations: rows of the owner's tables.
-        epochs: steps, since the batch is full.
+        epochs: epochs of training.
         delta: δ of the claim.
         rng: generator of the coins.
         canaries: how many.
@@ -319,7 +313,6 @@ def audit_trainer(
         tables = make_tables(settings, entities + 2 * canaries, relations + canaries)
         return private_trajectory(tables, chosen, settings, private, epochs, noise)
 
-    return audit_dp(
-        train, triples, dedicated_canaries(entities, relations, canaries), delta, rng,
-        score=matched_filter(settings, private, triples), confidence=confidence,
-    )  # fmt: skip
+    score = matched_filter(settings, private, triples) if private.rate == 1 else drift(settings.norm)
+    ids = dedicated_canaries(entities, relations, canaries)
+    return audit_dp(train, triples, ids, delta, rng, score=score, confidence=confidence)

@@ -237,7 +237,7 @@ def test_right_noise_stands_and_a_tenth_of_it_falls(steps: int) -> None:
         def train(triples: np.ndarray) -> list[State]:
             return noisy_descent(triples, 30 + 2 * m, 3 + m, steps=steps, sigma=noise, seed=7)
 
-        return audit_dp(train, base, canaries, DELTA, np.random.default_rng(3)).epsilon_lower
+        return audit_dp(train, base, canaries, DELTA, np.random.default_rng(3), score=drift()).epsilon_lower
 
     assert claim / 4 < audited(sigma) < claim
     assert audited(sigma / 10) > claim
