@@ -95,19 +95,18 @@ def completing(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-def owners_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete to owners of the simulation that the command line names."""
-    return completing(*_named(ctx).get("owners", ()))(incomplete)
+def _named(key: str) -> Callable[[typer.Context, str], list[str]]:
+    """Return a completion function that offers what the simulation has that the command line names."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
+        folder = Path(ctx.params.get("run") or next(iter(ctx.args), "."))
+        return completing(*describe_simulation(folder).get(key, ()))(incomplete)
+
+    return complete
 
 
-def arms_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete to arms of the simulation that the command line names."""
-    return completing(*_named(ctx).get("arms", ()))(incomplete)
-
-
-def _named(ctx: typer.Context) -> dict[str, Any]:
-    # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
-    return describe_simulation(Path(ctx.params.get("run") or next(iter(ctx.args), ".")))
+owners_of, arms_of = _named("owners"), _named("arms")
 
 
 def federations(incomplete: str) -> list[str]:
