@@ -97,14 +97,14 @@ def nearest(owner: SimulatedOwner) -> str:
 
 @contextmanager
 def opened(
-    run: Path, owner: str | None = None, *, quick: bool = False, progress: Progress = SILENT, seed: int = 0
+    run: Path, owner: str | None = None, *, quick: bool = False, progress: Progress = SILENT
 ) -> Iterator[Subject]:
     """Copy the finished simulation in `run` while the context lasts; `run` itself is only read.
 
     Args:
         run: the simulation's folder.
         owner: the victim; the one with the largest alignment if None.
-        quick, progress, seed: see `Subject`.
+        quick, progress: see `Subject`.
 
     Raises:
         RunError: `run` holds no simulation, or one that is not finished.
@@ -123,7 +123,7 @@ def opened(
         simulation = Simulation.open(copy)
         if owner is None:
             owner = max(simulation.owners, key=lambda one: max(shared_sizes(one).values(), default=0)).name
-        yield Subject(simulation, scratch, owner, quick, progress, seed)
+        yield Subject(simulation, scratch, owner, quick, progress)
 
 
 def _copy(run: Path, copy: Path, names: list[str]) -> None:

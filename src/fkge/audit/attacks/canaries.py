@@ -21,9 +21,9 @@ import torch
 
 from fkge.audit.findings import Finding, Triples, Verdict
 from fkge.audit.one_run import EpsilonBound, epsilon_bound
-from fkge.audit.private_training import audit_trainer
+from fkge.audit.private_training import State, audit_dp, dedicated_canaries, drift, matched_filter, private_trajectory
 from fkge.audit.subject import Subject
-from fkge.embed import DpSettings, DpTrainer
+from fkge.embed import DpSettings, DpTrainer, make_tables
 from fkge.embed.dp_noise import Noise, fresh_key
 from fkge.federation.egress import HOST_ROW
 from fkge.graph.graph import HEAD, RELATION, TAIL
@@ -126,10 +126,14 @@ def _audit(subject: Subject, settings: TrainSettings, private: DpSettings, epoch
     else:
         count = min(_SAMPLED_CANARIES, max(_CANARIES, _NUMBERS // (3 * settings.dim * epochs)))
     rng, noise = np.random.default_rng([subject.seed, 1]), torch.Generator().manual_seed(subject.seed + 2)
-    return audit_trainer(
-        settings, private, triples, entities, relations, epochs=steps, delta=delta, rng=rng, canaries=count,
-        noise=noise, confidence=CONFIDENCE,
-    )  # fmt: skip
+
+    def train(chosen: Triples) -> list[State]:
+        tables = make_tables(settings, entities + 2 * count, relations + count)
+        return private_trajectory(tables, chosen, settings, private, steps, noise)
+
+    score = matched_filter(settings, private, triples) if private.rate == 1 else drift(settings.norm)
+    canaries = dedicated_canaries(entities, relations, count)
+    return audit_dp(train, triples, canaries, delta, rng, score=score, confidence=CONFIDENCE)
 
 
 def _part(train: Triples, seed: int) -> tuple[Triples, int, int]:

@@ -278,12 +278,7 @@ def corrupted(triples: Triples, candidates: npt.NDArray[Any], count: int, rng: n
 
 
 def calibrated(
-    score: Scorer,
-    triples: Triples,
-    candidates: npt.NDArray[Any],
-    rng: np.random.Generator,
-    *,
-    corruptions: int = 32,
+    score: Scorer, triples: Triples, candidates: npt.NDArray[Any], rng: np.random.Generator, *, corruptions: int = 32
 ) -> Floats:
     """Return scores minus the mean score of corruptions, (n,): hubs and loose relations no longer look like members.
 
