@@ -170,9 +170,7 @@ class TrainSettings(Settings):
         0.0, ge=0, lt=1, description="label smoothing of 1vsall and kvsall: this part of the target is uniform"
     )
     margin: float | None = Field(
-        None,
-        ge=0,
-        description="the margin of the loss; by default chosen by the scale of the model's scores",
+        None, ge=0, description="the margin of the loss; by default chosen by the scale of the model's scores"
     )
     temperature: float = Field(
         1.0, ge=0, description="sharpness of the self-adversarial weights; 0 gives all negatives the same weight"
@@ -207,12 +205,10 @@ class TrainSettings(Settings):
         "scores; more is faster and slightly less random",
     )
     corruption: Literal["uniform", "bernoulli"] = Field(
-        "uniform",
-        description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)",
+        "uniform", description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)"
     )
     filtered: bool = Field(
-        True,
-        description="never learn from a negative that is a training triple: draw another, or skip it if share > 1",
+        True, description="never learn from a negative that is a training triple: draw another, or skip it if share > 1"
     )
 
     optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")

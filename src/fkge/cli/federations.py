@@ -45,8 +45,7 @@ class ExchangeOptions:
     """How owners exchange: keys of `FederationSettings`; None where the option was not given."""
 
     translate: Annotated[
-        str | None,
-        opt.choice("frame, procrustes, ppat or ppat+refine.", "frame", "procrustes", "ppat", "ppat+refine"),
+        str | None, opt.choice("frame, procrustes, ppat or ppat+refine.", "frame", "procrustes", "ppat", "ppat+refine")
     ] = None
     start: Annotated[
         str | None, opt.choice("together, or alone (first train, then federate).", "together", "alone")

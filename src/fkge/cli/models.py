@@ -89,8 +89,7 @@ def train(
 
 
 @commands.add(
-    "fkge evaluate runs/umls --categories",
-    "fkge evaluate runs/demo/arms/federated/gazetteer --split test --json",
+    "fkge evaluate runs/umls --categories", "fkge evaluate runs/demo/arms/federated/gazetteer --split test --json"
 )
 def evaluate(
     run: RunFolder,
@@ -102,8 +101,7 @@ def evaluate(
     ] = "realistic",
     raw: Annotated[bool, typer.Option("--raw", help="Rank known answers too (not filtered).")] = False,
     type_constraint: Annotated[
-        bool,
-        typer.Option("--type-constraint", help="Rank only entities seen on that side of the relation (OpenKE)."),
+        bool, typer.Option("--type-constraint", help="Rank only entities seen on that side of the relation (OpenKE).")
     ] = False,
     categories: Annotated[
         bool, typer.Option("--categories", help="Also by relation category: 1-1, 1-n, n-1, n-n.")

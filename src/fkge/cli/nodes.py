@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from rich.text import Text
 
 from fkge.cli.exit_codes import Misuse
 from fkge.cli.options import NODE, AsJson, Commands, completing
-from fkge.cli.tables import Answer
+from fkge.cli.tables import Answer, make_table
 from fkge.errors import NodeError
 
 if TYPE_CHECKING:
@@ -285,10 +285,11 @@ def show(
 ) -> Answer:
     """Show the last entries, and totals of all by peer and protection; the chain is checked, too."""
     from fkge.node.ops import audit_log as auditlog
+    from fkge.node.ops.logs import printable
 
     start = "" if since is None else _instant(since)
     last: deque[dict[str, Any]] = deque(maxlen=lines)
-    totals: dict[tuple[str, str], list[int]] = {}
+    messages, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     count = 0
     for entry in auditlog.entries(_audit(place, node)):
         if (
@@ -300,15 +301,13 @@ def show(
         last.append(entry)
         count += 1
         if entry["event"] == "left":
-            total = totals.setdefault((entry["to"], entry["protection"]), [0, 0])
-            total[0] += 1
-            total[1] += entry["bytes"]
-    summed = [
-        {"to": to, "protection": protection, "messages": messages, "bytes": nbytes}
-        for (to, protection), (messages, nbytes) in sorted(totals.items())
-    ]
-    shown = {"count": count, "entries": list(last), "totals": summed}
-    return Answer(shown, [_entries_table(last, count), _totals_table(totals)])
+            messages[entry["to"], entry["protection"]] += 1
+            sizes[entry["to"], entry["protection"]] += entry["bytes"]
+    columns = ("to", "protection", "messages", "bytes")
+    totals = [(*key, messages[key], sizes[key]) for key in sorted(messages)]
+    rows = ((printable(to), printable(kind), f"{number:,}", f"{size:,}") for to, kind, number, size in totals)
+    found = {"count": count, "entries": list(last), "totals": [dict(zip(columns, row, strict=True)) for row in totals]}
+    return Answer(found, [_entries_table(last, count), make_table(columns, rows, title="totals")])
 
 
 def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
@@ -325,15 +324,6 @@ def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
             fields = (f"{k}={v}" for k, v in entry.items() if k not in ("seq", "time", "event", "chain", "peer"))
             cells += [str(entry.get("peer", "")), entry["event"], "", " ".join(fields), "", ""]
         drawn.add_row(*(Text(printable(cell)) for cell in cells), style="" if entry["event"] == "left" else "dim")
-    return drawn
-
-
-def _totals_table(totals: Mapping[tuple[str, str], Sequence[int]]) -> Table:
-    from fkge.node.ops.logs import printable
-
-    drawn = Table("to", "protection", "messages", "bytes", title="totals")
-    for names, sums in sorted(totals.items()):
-        drawn.add_row(*(Text(printable(name)) for name in names), *(f"{value:,}" for value in sums))
     return drawn
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -59,12 +59,7 @@ class Answer:
 
 
 def make_table(
-    columns: Sequence[str],
-    rows: Iterable[Iterable[str]],
-    *,
-    title: str = "",
-    caption: str = "",
-    numbers: int = 0,
+    columns: Sequence[str], rows: Iterable[Iterable[str]], *, title: str = "", caption: str = "", numbers: int = 0
 ) -> Table:
     """Return a table of texts.
 
@@ -75,9 +70,9 @@ def make_table(
         caption: below the table.
         numbers: how many of the last columns are aligned to the right.
     """
-    drawn = Table(title=title or None, caption=caption or None)
-    for place, column in enumerate(columns):
-        drawn.add_column(column, justify="right" if place >= len(columns) - numbers else "left")
+    texts = len(columns) - numbers
+    right = [Column(column, justify="right") for column in columns[texts:]]
+    drawn = Table(*columns[:texts], *right, title=title or None, caption=caption or None)
     for row in rows:
         drawn.add_row(*row)
     return drawn

@@ -43,13 +43,7 @@ FORMATS: dict[str, Callable[[Tables, Graph, Path, Progress], None]] = {
 
 
 def export(
-    run: Path,
-    to: Path,
-    format: str,
-    *,
-    owner: str | None = None,
-    arm: str = "federated",
-    progress: Progress = SILENT,
+    run: Path, to: Path, format: str, *, owner: str | None = None, arm: str = "federated", progress: Progress = SILENT
 ) -> Path:
     """Write the best vectors of a run, or of an owner in an arm of a simulation.
 
