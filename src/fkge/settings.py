@@ -94,17 +94,19 @@ class Settings(BaseModel):
 
     def to_toml(self) -> str:
         """All settings as a TOML file, each with its meaning above it."""
-        lines = []
-        sections = type(self).sections()
-        for key, field in type(self).model_fields.items():
-            value = getattr(self, key)
+        return self.explained(None)
+
+    def explained(self, chosen: SettingValues | None) -> str:
+        """All settings as a TOML file: those `chosen`, then the others as comments; with None all are in force."""
+        fields, sections = type(self).model_fields, self.sections()
+        text = ""
+        for key in sorted(fields, key=lambda key: (key in sections, chosen is not None and key not in chosen)):
+            value, meaning = getattr(self, key), f"# {fields[key].description}\n"
             if key in sections:
-                continue
-            lines.append(f"# {field.description}")
-            lines.append(f"# {key} = (none)" if value is None else f"{key} = {toml_value(value)}")
-        text = "\n".join(lines) + "\n"
-        for key in sections:
-            text += f"\n# {type(self).model_fields[key].description}\n[{key}]\n{getattr(self, key).to_toml()}"
+                text += f"\n{meaning}[{key}]\n{value.explained(None if chosen is None else chosen.get(key, {}))}"
+            else:
+                mark = "" if value is not None and (chosen is None or key in chosen) else "# "
+                text += f"{meaning}{mark}{key} = {'(none)' if value is None else toml_value(value)}\n"
         return text
 
 
@@ -168,9 +170,7 @@ class TrainSettings(Settings):
         0.0, ge=0, lt=1, description="label smoothing of 1vsall and kvsall: this part of the target is uniform"
     )
     margin: float | None = Field(
-        None,
-        ge=0,
-        description="the margin of the loss; by default chosen by the scale of the model's scores",
+        None, ge=0, description="the margin of the loss; by default chosen by the scale of the model's scores"
     )
     temperature: float = Field(
         1.0, ge=0, description="sharpness of the self-adversarial weights; 0 gives all negatives the same weight"
@@ -205,12 +205,10 @@ class TrainSettings(Settings):
         "scores; more is faster and slightly less random",
     )
     corruption: Literal["uniform", "bernoulli"] = Field(
-        "uniform",
-        description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)",
+        "uniform", description="head or tail with equal chance, or by the relation's tails per head (Bernoulli)"
     )
     filtered: bool = Field(
-        True,
-        description="never learn from a negative that is a training triple: draw another, or skip it if share > 1",
+        True, description="never learn from a negative that is a training triple: draw another, or skip it if share > 1"
     )
 
     optimizer: Literal["sgd", "adagrad", "adam"] = Field("adam", description="row-wise optimiser")

@@ -34,9 +34,7 @@ from fkge.experiment.training_run import Run
 
 
 def evaluate(
-    model: Trained | str | Path,
-    splits: str | Sequence[str] = ("valid", "test"),
-    **options: Unpack[EvaluationOptions],
+    model: Trained | str | Path, splits: str | Sequence[str] = ("valid", "test"), **options: Unpack[EvaluationOptions]
 ) -> dict[str, Metrics]:
     """Compute the metrics of a trained model, or of the one in a folder; see `Trained.evaluate`.
 

@@ -50,9 +50,6 @@ Trajectory: TypeAlias = Sequence[State]
 CanaryScore: TypeAlias = Callable[[Trajectory, Triples], Floats]
 """Maps (trajectory, canaries (k, 3)) to (k,) scores, higher for canaries that look included."""
 
-Gradient: TypeAlias = Callable[[State, Triples], Floats]
-"""Maps (state, canaries (k, 3)) to the gradients of their losses, (k, 3, d): by head, relation, tail."""
-
 
 # -- canaries --------------------------------------------------------------------------------------
 
@@ -76,17 +73,16 @@ def insert(triples: Triples, canaries: Triples, coin: npt.NDArray[np.bool_]) -> 
     return np.concatenate([np.asarray(triples, np.int64).reshape(-1, 3), np.asarray(canaries, np.int64)[coin]])
 
 
-def translation_gradient(norm: int = 2) -> Gradient:
-    """Return the gradient of ‖h + r − t‖, scaled to length 1 over the three rows: its direction is that of any loss."""
+def translation_gradient(state: State, canaries: Triples, norm: int = 2) -> Floats:
+    """Return the gradients of ‖h + r − t‖ by head, relation and tail, (k, 3, d), of length 1 over the three rows.
 
-    def gradient(state: State, canaries: Triples) -> Floats:
-        head, relation, tail = np.asarray(canaries, np.int64).T
-        u = np.asarray(state.entity[head] + state.relation[relation] - state.entity[tail], np.float64)
-        u = np.sign(u) if norm == 1 else u
-        u /= np.maximum(np.linalg.norm(u, axis=1, keepdims=True), 1e-12) * np.sqrt(3)
-        return np.stack([u, u, -u], axis=1)
-
-    return gradient
+    Their direction is that of any loss.
+    """
+    head, relation, tail = np.asarray(canaries, np.int64).T
+    u = np.asarray(state.entity[head] + state.relation[relation] - state.entity[tail], np.float64)
+    u = np.sign(u) if norm == 1 else u
+    u /= np.maximum(np.linalg.norm(u, axis=1, keepdims=True), 1e-12) * np.sqrt(3)
+    return np.stack([u, u, -u], axis=1)
 
 
 def drift(norm: int = 2) -> CanaryScore:
@@ -95,7 +91,6 @@ def drift(norm: int = 2) -> CanaryScore:
     Args:
         norm: norm of the distance whose gradient is taken, 1 or 2.
     """
-    gradient = translation_gradient(norm)
 
     def score(trajectory: Trajectory, canaries: Triples) -> Floats:
         if len(trajectory) < 2:
@@ -107,7 +102,7 @@ def drift(norm: int = 2) -> CanaryScore:
                 np.asarray(b, np.float64) - np.asarray(a, np.float64) for a, b in zip(before, after, strict=True)
             )
             moved = np.stack([entity[ids[:, HEAD]], relation[ids[:, RELATION]], entity[ids[:, TAIL]]], axis=1)
-            out -= (moved * gradient(before, ids)).sum(axis=(1, 2))
+            out -= (moved * translation_gradient(before, ids, norm)).sum(axis=(1, 2))
         return out
 
     return score
@@ -120,7 +115,7 @@ def audit_dp(
     delta: float,
     rng: np.random.Generator,
     *,
-    score: CanaryScore | None = None,
+    score: CanaryScore,
     confidence: float = 0.95,
 ) -> EpsilonBound:
     """Toss the coins, train once and guess: a lower bound on the ε of `train`, add or remove one triple.
@@ -132,13 +127,11 @@ def audit_dp(
         canaries: (m, 3); an ε above about ln(m / 3) cannot be shown.
         delta: δ of the claim.
         rng: generator of the coins.
-        score: `drift()` if None.
+        score: of the canaries.
         confidence: confidence of the bound.
     """
     coin = rng.random(len(canaries)) < 0.5
-    trajectory = train(insert(triples, canaries, coin))
-    scores = (score or drift())(trajectory, canaries)
-    return epsilon_bound(scores, coin, delta, confidence)
+    return epsilon_bound(score(train(insert(triples, canaries, coin)), canaries), coin, delta, confidence)
 
 
 # -- the trainer's own arithmetic -------------------------------------------------------------------
@@ -212,7 +205,7 @@ def matched_filter(settings: TrainSettings, private: DpSettings, triples: Triple
         along = np.zeros(len(ids))
         for step, (state, seen) in enumerate(
             zip(trajectory, noisy_sums(trajectory, private, known.rates), strict=False)
-        ):  # fmt: skip
+        ):
             known.move_to(state)
             rest = np.concatenate([part.ravel() for part in seen][: known.tables_trained]) - known.total(base, step)
             each = known.each(ids, step)
@@ -229,9 +222,8 @@ class _Gradients:
 
     def __init__(self, like: State, settings: TrainSettings, private: DpSettings) -> None:
         learn = private.relations == "learn"
-        self._tables = make_tables(
-            settings.model_copy(update={"device": "cpu"}), len(like.entity), len(like.relation)
-        )  # fmt: skip
+        on_cpu = settings.model_copy(update={"device": "cpu"})
+        self._tables = make_tables(on_cpu, len(like.entity), len(like.relation))
         self._clipped = make_gradients(self._tables, settings, private.clip, learn=learn)
         self._sums = {name: torch.zeros_like(self._tables[name]) for name in ("entity", "relation")[: 1 + learn]}
         self._settings, self._private = settings, private
@@ -244,8 +236,6 @@ class _Gradients:
 
     def total(self, ids: Tensor, step: int) -> Floats:
         """Return the sum over triples `ids` (n, 3)."""
-        for part in self._sums.values():
-            part.zero_()
         if len(ids):
             self._clipped.add(self._examples(ids, step), self._sums)
         out = torch.cat([part.flatten() for part in self._sums.values()]).double().numpy()
@@ -279,47 +269,4 @@ class _Gradients:
 
     def _examples(self, ids: Tensor, step: int) -> Examples:
         head, relation, tail = (ids[:, column].contiguous() for column in (HEAD, RELATION, TAIL))
-        return draw(
-            head, relation, tail, self._tables.entities, self._private.negatives, self._settings.seed, step
-        )  # fmt: skip
-
-
-def audit_trainer(
-    settings: TrainSettings,
-    private: DpSettings,
-    triples: Triples,
-    entities: int,
-    relations: int,
-    *,
-    epochs: int,
-    delta: float,
-    rng: np.random.Generator,
-    canaries: int = 1000,
-    noise: torch.Generator | None = None,
-    confidence: float = 0.95,
-) -> EpsilonBound:
-    """Return a lower bound on the ε of `DpTrainer`, full batch, all states seen, by dedicated canaries.
-
-    Compare `epsilon_lower` with the price of `private.steps_in(epochs)` Gaussian steps of noise `private.noise`. More
-    canaries show more (at most about ln(canaries / 3)); each costs a gradient per step.
-
-    Args:
-        settings, private: settings under audit.
-        triples: (n, 3) the owner's, with ids below `entities` and `relations`.
-        entities, relations: rows of the owner's tables.
-        epochs: steps, since the batch is full.
-        delta: δ of the claim.
-        rng: generator of the coins.
-        canaries: how many.
-        noise: generator of the trainer's noise; the system's entropy if None.
-        confidence: confidence of the bound.
-    """
-
-    def train(chosen: Triples) -> Trajectory:
-        tables = make_tables(settings, entities + 2 * canaries, relations + canaries)
-        return private_trajectory(tables, chosen, settings, private, epochs, noise)
-
-    return audit_dp(
-        train, triples, dedicated_canaries(entities, relations, canaries), delta, rng,
-        score=matched_filter(settings, private, triples), confidence=confidence,
-    )  # fmt: skip
+        return draw(head, relation, tail, self._tables.entities, self._private.negatives, self._settings.seed, step)

@@ -79,10 +79,9 @@ def measure(
         drawn[i] = _auc(*again)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
     above = [np.cumsum(c[::-1])[::-1] / len(s) for c, s in zip(counts, (x, y), strict=True)]
-    return Attack(
-        _auc(*counts), low, high, level, _found(x, y, 0.01), _found(x, y, 0.001),
-        max(0.0, float((above[0] - above[1]).max())), len(x), len(y),
-    )  # fmt: skip
+    at_1, at_01 = (float((x > _threshold(y, rate)).mean()) for rate in (0.01, 0.001))
+    advantage = max(0.0, float((above[0] - above[1]).max()))
+    return Attack(_auc(*counts), low, high, level, at_1, at_01, advantage, len(x), len(y))
 
 
 def _auc(members: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> float:
@@ -91,11 +90,9 @@ def _auc(members: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> float
     return float((members * below).sum() / (members.sum() * others.sum()))
 
 
-def _found(members: Floats, others: Floats, rate: float) -> float:
-    """Return the share of members above the lowest threshold that at most `rate` of the others pass."""
-    spared = int(rate * len(others))
-    threshold = np.sort(others)[len(others) - 1 - spared]
-    return float((members > threshold).mean())
+def _threshold(others: Floats, rate: float) -> float:
+    """Return the lowest threshold that at most `rate` of the others pass."""
+    return float(np.sort(others)[len(others) - 1 - int(rate * len(others))])
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def against_dp(members: Floats, others: Floats, epsilon: float, delta: float) ->
     from scipy.stats import beta
 
     def rate_limit(rate: float) -> RateLimit:
-        threshold = np.sort(others)[len(others) - 1 - int(rate * len(others))]
+        threshold = _threshold(others, rate)
         found, accused = int((members > threshold).sum()), int((others > threshold).sum())
         low = float(beta.ppf((1 - LEVEL) / 2, found, len(members) - found + 1)) if found else 0.0
         high = float(beta.ppf((1 + LEVEL) / 2, accused + 1, max(1, len(others) - accused)))

@@ -10,19 +10,13 @@ from pathlib import Path
 
 from fkge.audit import attack_names
 from fkge.audit.findings import AuditReport, Finding
-from fkge.audit.subject import Subject, opened
+from fkge.audit.subject import opened
 from fkge.errors import SettingsError, did_you_mean
 from fkge.progress import SILENT, Progress
 
 
 def audit(
-    run: Path,
-    *,
-    only: Iterable[str] = (),
-    owner: str | None = None,
-    quick: bool = False,
-    progress: Progress = SILENT,
-    seed: int = 0,
+    run: Path, *, only: Iterable[str] = (), owner: str | None = None, quick: bool = False, progress: Progress = SILENT
 ) -> AuditReport:
     """Attack a copy of a finished simulation.
 
@@ -32,7 +26,6 @@ def audit(
         owner: the owner to attack; the one with the largest alignment if None.
         quick: fewer canaries, exchanges and attacks, no shadow models.
         progress: where to report progress.
-        seed: seed of all random numbers of the attackers.
 
     Raises:
         SettingsError: there is no attack of that name.
@@ -45,20 +38,16 @@ def audit(
     found: dict[str, Finding] = {}
     with (
         progress.task("audit", len(wanted), "attacks") as task,
-        opened(run, owner, quick=quick, progress=progress, seed=seed) as subject,
+        opened(run, owner, quick=quick, progress=progress) as subject,
     ):
         for name in (name for name in names if name in wanted):
             task.advance(0, attack=name)
-            found[name] = _attack(name, subject)
+            started = time.monotonic()
+            finding: Finding = import_module(f"fkge.audit.attacks.{name.replace('-', '_')}").attack(subject)
+            found[name] = replace(finding, seconds=round(time.monotonic() - started, 2))
             task.advance(1)
         simulation = subject.simulation
         return AuditReport(
             str(run), simulation.spec.federation, subject.owner, subject.peer,
             simulation.settings.privacy.model_dump(), quick, found,
         )  # fmt: skip
-
-
-def _attack(name: str, subject: Subject) -> Finding:
-    started = time.monotonic()
-    finding: Finding = import_module(f"fkge.audit.attacks.{name.replace('-', '_')}").attack(subject)
-    return replace(finding, seconds=round(time.monotonic() - started, 2))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -77,15 +77,9 @@ class Subject:
         return self._tracks[name]
 
 
-class EpochCounter:
-    """An event handler of engines that advances a task by each finished epoch."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def __call__(self, event: str, **fields: object) -> None:
-        if event == "progress":
-            self._task.advance(1)
+def epoch_counter(task: Task) -> Callable[..., None]:
+    """Return an event handler of engines that advances a task by each finished epoch."""
+    return lambda event, **fields: task.advance(1) if event == "progress" else None
 
 
 def shared_sizes(owner: SimulatedOwner) -> dict[str, int]:
@@ -103,14 +97,14 @@ def nearest(owner: SimulatedOwner) -> str:
 
 @contextmanager
 def opened(
-    run: Path, owner: str | None = None, *, quick: bool = False, progress: Progress = SILENT, seed: int = 0
+    run: Path, owner: str | None = None, *, quick: bool = False, progress: Progress = SILENT
 ) -> Iterator[Subject]:
     """Copy the finished simulation in `run` while the context lasts; `run` itself is only read.
 
     Args:
         run: the simulation's folder.
         owner: the victim; the one with the largest alignment if None.
-        quick, progress, seed: see `Subject`.
+        quick, progress: see `Subject`.
 
     Raises:
         RunError: `run` holds no simulation, or one that is not finished.
@@ -128,9 +122,8 @@ def opened(
             _copy(run, copy, names)
         simulation = Simulation.open(copy)
         if owner is None:
-            largest = {one.name: max(shared_sizes(one).values(), default=0) for one in simulation.owners}
-            owner = max(largest, key=lambda name: largest[name])
-        yield Subject(simulation, scratch, owner, quick, progress, seed)
+            owner = max(simulation.owners, key=lambda one: max(shared_sizes(one).values(), default=0)).name
+        yield Subject(simulation, scratch, owner, quick, progress)
 
 
 def _copy(run: Path, copy: Path, names: list[str]) -> None:

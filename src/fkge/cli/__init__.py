@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fkge.cli import exit_codes as exits
 from fkge.cli import federations, models, nodes, outputs, pki, privacy, serve, tune
-from fkge.cli.options import FEDERATE, SHOW, example
+from fkge.cli.options import FEDERATE, NODE, SHOW, example
 
 app = typer.Typer(
     help="Federated knowledge-graph embedding.",
@@ -33,10 +33,10 @@ app.add_typer(privacy.ledger, name="ledger", rich_help_panel=FEDERATE, epilog=ex
 app.add_typer(serve.commands)
 app.add_typer(nodes.commands)
 app.add_typer(
-    nodes.audit_log, name="audit-log", rich_help_panel=nodes.NODE, epilog=example("fkge audit-log verify state/audit")
+    nodes.audit_log, name="audit-log", rich_help_panel=NODE, epilog=example("fkge audit-log verify state/audit")
 )
 app.add_typer(pki.commands)
-app.add_typer(pki.cert, name="cert", rich_help_panel=nodes.NODE, epilog=example("fkge cert show site"))
+app.add_typer(pki.cert, name="cert", rich_help_panel=NODE, epilog=example("fkge cert show site"))
 app.add_typer(outputs.commands)
 app.add_typer(outputs.data, name="data", rich_help_panel=SHOW, epilog=example("fkge data show atlas"))
 

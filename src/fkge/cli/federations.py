@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from shlex import quote
@@ -17,8 +17,9 @@ from fkge.cli import tables
 from fkge.cli.console import ConsoleProgress, console_progress
 from fkge.cli.exit_codes import BROKEN, INTERRUPTED, Misuse
 from fkge.cli.live import live_view
-from fkge.cli.options import AsJson, Config, Quiet, Seed, SimulationFolder
+from fkge.cli.options import Config, Quiet, Seed, SimulationFolder
 from fkge.cli.run_folders import require_simulation
+from fkge.cli.tables import Answer
 from fkge.errors import RunError
 from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from fkge.experiment.simulation import Simulation
     from fkge.federation import Federation, FederationSettings
 
-commands = typer.Typer()
+commands = opt.Commands(opt.FEDERATE)
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge new project", "fkge simulate project/federation.toml --config project/settings.toml"),
-)
+@commands.add("fkge new project", "fkge simulate project/federation.toml --config project/settings.toml")
 def new(folder: Annotated[Path, typer.Argument(help="The folder to create.")]) -> None:
     """Write a project to start from: two small graphs, their federation, a policy and settings, all explained."""
     from fkge.cli.scaffold import write_project
@@ -47,8 +45,7 @@ class ExchangeOptions:
     """How owners exchange: keys of `FederationSettings`; None where the option was not given."""
 
     translate: Annotated[
-        str | None,
-        opt.choice("frame, procrustes, ppat or ppat+refine.", "frame", "procrustes", "ppat", "ppat+refine"),
+        str | None, opt.choice("frame, procrustes, ppat or ppat+refine.", "frame", "procrustes", "ppat", "ppat+refine")
     ] = None
     start: Annotated[
         str | None, opt.choice("together, or alone (first train, then federate).", "together", "alone")
@@ -113,16 +110,12 @@ class EngineOptions:
         return {key: value for key, value in asdict(self).items() if key != "engine" and value is not None}
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example(
-        "fkge simulate project/federation.toml --config project/settings.toml --out runs/project",
-        "fkge simulate atlas --config atlas --baselines control,permuted --out runs/atlas",
-        "fkge simulate atlas --privacy dp --epsilon 8 --out runs/private",
-        "fkge simulate --resume runs/atlas",
-    ),
+@commands.add(
+    "fkge simulate project/federation.toml --config project/settings.toml --out runs/project",
+    "fkge simulate atlas --config atlas --baselines control,permuted --out runs/atlas",
+    "fkge simulate atlas --privacy dp --epsilon 8 --out runs/private",
+    "fkge simulate --resume runs/atlas",
 )
-@opt.with_option_groups
 def simulate(
     federation: Annotated[
         str | None,
@@ -150,12 +143,10 @@ def simulate(
     ] = None,
     seed: Seed = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the simulation in this folder.")] = None,
-    as_json: AsJson = False,
     quiet: Quiet = False,
-) -> None:
+) -> Answer:
     """Run a federation on this machine, together with baselines without it, and compare them."""
     from fkge.federation import FederationSettings, read_federation
-    from fkge.federation.recommended import recommended_federation
 
     if resume is not None:
         given = (federation, *astuple(exchange), *astuple(privacy), engine.engine, baselines, config, set_, seed)
@@ -169,24 +160,18 @@ def simulate(
         if privacy.privacy == "paper" and exchange.translate is None:
             values["translate"] = "ppat"
         settings = FederationSettings.load(opt.config_file(config), [*(set_ or ()), *privacy.overrides], **values)
-        names = [name.strip() for name in ("control" if baselines is None else baselines).split(",") if name.strip()]
-        with console_progress(quiet) as progress:
-            _check(out, settings, names, engine)
-            read = read_federation(federation, progress)
-            if privacy.confidential is not None:
-                read = read.keeping(privacy.confidential, seed or 0)
-            settings = recommended_federation(
-                settings, list(read.graphs.values()), [member.train for member in read.members.values()]
-            )
-            simulation = _create(out, read, settings, names, engine, seed or 0, progress)
+        names = _split("control" if baselines is None else baselines)
+
+        def read(progress: ConsoleProgress) -> Federation:
+            found = read_federation(federation, progress)
+            return found if privacy.confidential is None else found.keeping(privacy.confidential, seed or 0)
+
+        simulation = _create(out, settings, names, engine, seed or 0, quiet, read)
     result = _run(simulation, quiet, f"fkge simulate --resume {quote(str(simulation.folder))}", engine)
-    tables.answer(result.to_json(), as_json, lambda: tables.simulation_tables(result))
+    return Answer(result.to_json(), tables.simulation_tables(result))
 
 
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge demo", "fkge demo atlas --out runs/atlas --seed 1", "fkge demo --fresh"),
-)
+@commands.add("fkge demo", "fkge demo atlas --out runs/atlas --seed 1", "fkge demo --fresh")
 def demo(
     name: Annotated[
         str, typer.Argument(help="An embedded federation; see `fkge data list`.", autocompletion=opt.federations)
@@ -194,14 +179,15 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="The folder to create, or to continue.")] = Path("runs/demo"),
     seed: Seed = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier demo in --out.")] = False,
-    as_json: AsJson = False,
     quiet: Quiet = False,
-) -> None:
+) -> Answer:
     """Run an embedded federation together with its controls, and write a report.
 
     The report's path is the last line of standard output. After an interrupt, the same command continues the run.
     """
-    from fkge.data import recipe
+    from fkge.data import build, recipe
+    from fkge.federation import FederationSettings, read_federation
+    from fkge.recipes import names
     from fkge.report import write_report
 
     if fresh:
@@ -215,12 +201,15 @@ def demo(
                 f"{out}: holds {was.federation} with seed {was.seed}; choose another --out, or --fresh to start again"
             )
     else:
-        simulation = _new_demo(name, out, seed or 0, quiet)
-    result = _run(simulation, quiet, f"fkge demo {name} --out {quote(str(out))}")
-    report = write_report(out)
-    tables.answer({**result.to_json(), "report": str(report)}, as_json, lambda: tables.simulation_tables(result))
-    if not as_json:
-        print(report)
+        recipe(name)  # raises if there is no such federation, before anything is read
+        settings = FederationSettings.load(names().get(name, names()["atlas"]))
+        simulation = _create(
+            out, settings, ("control",), EngineOptions(), seed or 0, quiet,
+            lambda progress: read_federation(build(name, progress), progress),
+        )  # fmt: skip
+    result = _run(simulation, quiet, f"fkge demo {name} --out {quote(str(out))}", EngineOptions())
+    report = str(write_report(out))
+    return Answer({**result.to_json(), "report": report}, [*tables.simulation_tables(result), report])
 
 
 def _remove_demo(out: Path) -> None:
@@ -238,23 +227,7 @@ def _remove_demo(out: Path) -> None:
     shutil.rmtree(out)
 
 
-def _new_demo(name: str, out: Path, seed: int, quiet: bool) -> Simulation:
-    from fkge.data import build, recipe
-    from fkge.federation import FederationSettings, read_federation
-    from fkge.recipes import names as recipes
-
-    recipe(name)  # raises if there is no such federation, before anything is read
-    settings = FederationSettings.load(recipes().get(name, recipes()["atlas"]))
-    with console_progress(quiet) as progress:
-        _check(out, settings, (), EngineOptions())
-        read = read_federation(build(name, progress), progress)
-        return _create(out, read, settings, ("control",), EngineOptions(), seed, progress)
-
-
-@commands.command(
-    rich_help_panel=opt.FEDERATE,
-    epilog=opt.example("fkge audit runs/demo --quick", "fkge audit runs/private --only non-interference,membership"),
-)
+@commands.add("fkge audit runs/demo --quick", "fkge audit runs/private --only non-interference,membership")
 def audit(
     run: SimulationFolder,
     only: Annotated[
@@ -270,25 +243,25 @@ def audit(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer, weaker attacks, in a fraction of the time.")] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Attack a copy of a finished simulation and check its privacy claims. Exit code 24 if a claim is broken."""
     from fkge.audit.run import audit as attack
 
-    names = [name.strip() for name in (only or "").split(",") if name.strip()]
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM removes the copy too
     try:
-        with console_progress(quiet) as progress:
-            result = attack(require_simulation(run), only=names, owner=owner, quick=quick, progress=progress)
+        result = attack(require_simulation(run), only=_split(only or ""), owner=owner, quick=quick, progress=progress)
     finally:
         signal.signal(signal.SIGTERM, before)
-    tables.answer(result.to_json(), as_json, lambda: [tables.audit_table(result)])
-    if result.broken:
-        raise typer.Exit(BROKEN)
+    return Answer(result.to_json(), [tables.audit_table(result)], BROKEN if result.broken else 0)
 
 
 # -- parts of the above ----------------------------------------------------------------------------
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _open(folder: Path) -> Simulation:
@@ -299,40 +272,35 @@ def _open(folder: Path) -> Simulation:
     return Simulation.open(folder)
 
 
-def _check(out: Path, settings: FederationSettings, baselines: Sequence[str], engine: EngineOptions) -> None:
-    """Raise an error for what is sure to fail, before anything is read."""
+def _create(
+    out: Path, settings: FederationSettings, baselines: Sequence[str], engine: EngineOptions, seed: int, quiet: bool,
+    read: Callable[[ConsoleProgress], Federation],
+) -> Simulation:  # fmt: skip
+    """Read a federation, print what the owners share, and create a simulation; what is sure to fail fails before."""
     from fkge.embed import resolve_device
     from fkge.experiment.simulation import Simulation
+    from fkge.federation.recommended import recommended_federation
 
+    kind = engine.engine or "processes"
     Simulation.check_free(out)
-    Simulation.check_asked(settings, baselines, engine.engine or "processes", engine.given)
-    if engine.engine != "ray":  # other machines have other devices
+    Simulation.check_asked(settings, baselines, kind, engine.given)
+    if kind != "ray":  # other machines have other devices
         resolve_device(settings.train.device)
-
-
-def _create(
-    out: Path,
-    federation: Federation,
-    settings: FederationSettings,
-    baselines: Sequence[str],
-    engine: EngineOptions,
-    seed: int,
-    progress: ConsoleProgress,
-) -> Simulation:
-    """Print the owners and what they share, and create the simulation's folder."""
-    from fkge.experiment.simulation import Simulation
-
-    for name, member in federation.members.items():
-        graph, shared = member.graph, {peer: len(common) for peer, common in federation.common(name).items()}
-        sizes = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {len(graph.train):,} facts"
-        progress.say(f"{name}: {sizes}; shares {_shared(shared)}")
-        for note in member.policy.unused(member.graph) if member.policy else ():
-            progress.say(f"{name}: {note}")
-    with whole_or_nothing(out):
-        return Simulation.create(
-            out, federation, settings, baselines=baselines, engine=engine.engine or "processes",
-            engine_options=engine.given, seed=seed, progress=progress,
-        )  # fmt: skip
+    with console_progress(quiet) as progress:
+        federation = read(progress)
+        trains = [member.train for member in federation.members.values()]
+        settings = recommended_federation(settings, list(federation.graphs.values()), trains)
+        for name, member in federation.members.items():
+            graph, shared = member.graph, {peer: len(common) for peer, common in federation.common(name).items()}
+            sizes = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {len(graph.train):,} facts"
+            progress.say(f"{name}: {sizes}; shares {_shared(shared)}")
+            for note in member.policy.unused(member.graph) if member.policy else ():
+                progress.say(f"{name}: {note}")
+        with whole_or_nothing(out):
+            return Simulation.create(
+                out, federation, settings, baselines=baselines, engine=kind, engine_options=engine.given, seed=seed,
+                progress=progress,
+            )  # fmt: skip
 
 
 def _shared(sizes: dict[str, int]) -> str:
@@ -342,14 +310,13 @@ def _shared(sizes: dict[str, int]) -> str:
     return " and ".join(f"{n:,} with {peer}" for peer, n in sizes.items()) or "nothing"
 
 
-def _run(simulation: Simulation, quiet: bool, again: str, engine: EngineOptions | None = None) -> SimulationResult:
+def _run(simulation: Simulation, quiet: bool, again: str, engine: EngineOptions) -> SimulationResult:
     """Run a simulation to its end; if it is interrupted, say how to resume it and exit."""
     with live_view(simulation, quiet) as (progress, watch):
         if simulation.result is not None:
             progress.say(f"{simulation.folder}: is finished; this is its result")
-        options = engine.given if engine is not None else None
         with interruptible(progress.say) as stop:
-            found = simulation.run(progress=progress, stop=stop, watch=watch, engine_options=options)
+            found = simulation.run(progress=progress, stop=stop, watch=watch, engine_options=engine.given)
     if found is None:
         progress.say(f"stopped; nothing is lost. Resume with: {again}")
         raise typer.Exit(INTERRUPTED)

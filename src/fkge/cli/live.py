@@ -50,6 +50,7 @@ class _Column:
     cell: Callable[[View, Stage, Course], Any]
 
 
+@dataclass
 class View:
     """A rich renderable of a running simulation; `feed` it from one thread, draw it in another.
 
@@ -61,17 +62,14 @@ class View:
         two_tracks: shared tracks are tested on other facts than the control, so no gain is shown.
     """
 
-    def __init__(
-        self,
-        name: str,
-        plan: dict[str, int],
-        history: History,
-        clock: Callable[[], float] = time.monotonic,
-        two_tracks: bool = False,
-    ) -> None:
-        self.name, self.plan, self.history, self.two_tracks = name, plan, history, two_tracks
-        self._clock, self._began = clock, clock()
-        self._before = self.share
+    name: str
+    plan: dict[str, int]
+    history: History
+    clock: Callable[[], float] = time.monotonic
+    two_tracks: bool = False
+
+    def __post_init__(self) -> None:
+        self._began, self._before = self.clock(), self.share
         self._lock = threading.Lock()
 
     def feed(self, record: dict[str, Any]) -> None:
@@ -94,7 +92,7 @@ class View:
     def remaining(self) -> float | None:
         """Seconds that the rest will take, at the speed so far; None before that is known."""
         done = self.share - self._before
-        return (self._clock() - self._began) * (1 - self.share) / done if done > ENOUGH else None
+        return (self.clock() - self._began) * (1 - self.share) / done if done > ENOUGH else None
 
     # -- drawing -------------------------------------------------------------------------------------
 
@@ -109,7 +107,7 @@ class View:
                 yield from self._events(stage, width, max(0, min(EVENTS, room)))
 
     def _head(self, width: int) -> Table:
-        elapsed, left = self._clock() - self._began, self.remaining
+        elapsed, left = self.clock() - self._began, self.remaining
         line = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False, width=width)
         stage = self.history.now
         words = Text(self.name, "bold", no_wrap=True, overflow="ellipsis")
@@ -230,11 +228,6 @@ _COLUMNS = (
 )
 
 
-def plan_of(simulation: Simulation) -> dict[str, int]:
-    """Return the epochs of each owner by arm."""
-    return {name: simulation.arm(name).epochs for name in simulation.arms}
-
-
 @contextmanager
 def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Watch | None]]:
     """Show a running simulation while the context lasts: live on a terminal, as lines elsewhere.
@@ -248,6 +241,7 @@ def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProg
             yield progress, None
         return
     spec, history = simulation.spec, History.read(simulation.folder)
-    view = View(spec.federation, plan_of(simulation), history, two_tracks=spec.two_tracks)
+    plan = {name: simulation.arm(name).epochs for name in simulation.arms}
+    view = View(spec.federation, plan, history, two_tracks=spec.two_tracks)
     with Live(view, console=console, refresh_per_second=4, transient=True):
         yield ConsoleProgress(console, SILENT), view.feed

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fkge.cli import options as opt
 from fkge.cli import tables
-from fkge.cli.console import console_progress
+from fkge.cli.console import ConsoleProgress
 from fkge.cli.exit_codes import INTERRUPTED, Misuse
-from fkge.cli.options import AsJson, Config, Device, Model, Quiet, RunFolder, Seed
+from fkge.cli.options import Config, Device, Model, RunFolder, Seed
 from fkge.cli.run_folders import require_run
+from fkge.cli.tables import Answer
 from fkge.errors import RunError
 from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
 
-commands = typer.Typer()
+if TYPE_CHECKING:
+    from fkge.graph import Graph
+
+commands = opt.Commands(opt.LEARN)
 
 
-@commands.command(
-    rich_help_panel=opt.LEARN,
-    epilog=opt.example(
-        "fkge train pykeen:umls --model RotatE --set epochs=100 --out runs/umls",
-        "fkge train triples.tsv --config settings.toml --out runs/mine",
-        "fkge train --resume --out runs/mine",
-    ),
+@commands.add(
+    "fkge train pykeen:umls --model RotatE --set epochs=100 --out runs/umls",
+    "fkge train triples.tsv --config settings.toml --out runs/mine",
+    "fkge train --resume --out runs/mine",
 )
 def train(
     graph: Annotated[
@@ -44,9 +45,9 @@ def train(
     allow_unseen: Annotated[
         bool, typer.Option("--allow-unseen", help="Let valid and test hold entities and relations that train lacks.")
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Train a model on a graph and evaluate it."""
     from fkge.embed import resolve_device
     from fkge.embed.recommended import recommended
@@ -56,39 +57,39 @@ def train(
 
     settings = TrainSettings.load(opt.config_file(config), set_ or (), model=model, seed=seed, device=device)
     resolve_device(settings.device)  # before the graph is read, which may take an hour
-    with console_progress(quiet) as progress:
-        if resume:
-            if (out / "simulation.json").exists():
-                raise RunError(f"{out}: is a simulation; resume it: fkge simulate --resume {out}")
-            run = Run.open(out)
-            read = read_graph(graph, seed=split_seed, allow_unseen=allow_unseen, progress=progress) if graph else None
-            run.check_same(read, {key: getattr(settings, key) for key in settings.model_fields_set})
-            if run.result is not None:
-                progress.say(f"{out}: is finished; this is its result")
-        else:
-            if graph is None:
-                raise Misuse("which graph? fkge train GRAPH --out RUN (or --resume to continue a run)")
-            Run.check_free(out)
-            read = read_graph(graph, seed=split_seed, allow_unseen=allow_unseen, progress=progress)
-            with whole_or_nothing(out):
-                run = Run.create(out, read, recommended(settings, read))
-        progress.say(repr(run.graph))
-        for note in run.graph.notes:
-            progress.say(f"note: {note}")
-        with interruptible(progress.say) as stop:
-            result = run.train(progress=progress, stop=stop)
+
+    def read(source: str) -> Graph:
+        return read_graph(source, seed=split_seed, allow_unseen=allow_unseen, progress=progress)
+
+    if resume:
+        if (out / "simulation.json").exists():
+            raise RunError(f"{out}: is a simulation; resume it: fkge simulate --resume {out}")
+        run = Run.open(out)
+        run.check_same(
+            read(graph) if graph else None, {key: getattr(settings, key) for key in settings.model_fields_set}
+        )
+        if run.result is not None:
+            progress.say(f"{out}: is finished; this is its result")
+    else:
+        if graph is None:
+            raise Misuse("which graph? fkge train GRAPH --out RUN (or --resume to continue a run)")
+        Run.check_free(out)
+        found = read(graph)
+        with whole_or_nothing(out):
+            run = Run.create(out, found, recommended(settings, found))
+    progress.say(repr(run.graph))
+    for note in run.graph.notes:
+        progress.say(f"note: {note}")
+    with interruptible(progress.say) as stop:
+        result = run.train(progress=progress, stop=stop)
     if result is None:
         progress.say(f"stopped; nothing is lost. Resume with: fkge train --resume --out {quote(str(out))}")
         raise typer.Exit(INTERRUPTED)
-    tables.answer(result, as_json, lambda: [tables.metrics_table(run, result)])
+    return Answer(result, [tables.metrics_table(run, result)])
 
 
-@commands.command(
-    rich_help_panel=opt.LEARN,
-    epilog=opt.example(
-        "fkge evaluate runs/umls --categories",
-        "fkge evaluate runs/demo/arms/federated/gazetteer --split test --json",
-    ),
+@commands.add(
+    "fkge evaluate runs/umls --categories", "fkge evaluate runs/demo/arms/federated/gazetteer --split test --json"
 )
 def evaluate(
     run: RunFolder,
@@ -100,34 +101,29 @@ def evaluate(
     ] = "realistic",
     raw: Annotated[bool, typer.Option("--raw", help="Rank known answers too (not filtered).")] = False,
     type_constraint: Annotated[
-        bool,
-        typer.Option("--type-constraint", help="Rank only entities seen on that side of the relation (OpenKE)."),
+        bool, typer.Option("--type-constraint", help="Rank only entities seen on that side of the relation (OpenKE).")
     ] = False,
     categories: Annotated[
         bool, typer.Option("--categories", help="Also by relation category: 1-1, 1-n, n-1, n-n.")
     ] = False,
     device: Device = "auto",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Evaluate a trained model: link prediction and triple classification."""
     from fkge.experiment.training_run import Run
 
     opened = Run.open(require_run(run, "fkge evaluate"))
-    with console_progress(quiet) as progress:
-        result = opened.evaluate(
-            split or ("valid", "test"), device=device, ties=ties, raw=raw,
-            type_constraint=type_constraint, categories=categories, progress=progress,
-        )  # fmt: skip
-    tables.answer(result, as_json, lambda: [tables.metrics_table(opened, result)])
+    result = opened.evaluate(
+        split or ("valid", "test"), device=device, ties=ties, raw=raw,
+        type_constraint=type_constraint, categories=categories, progress=progress,
+    )  # fmt: skip
+    return Answer(result, [tables.metrics_table(opened, result)])
 
 
-@commands.command(
-    rich_help_panel=opt.LEARN,
-    epilog=opt.example(
-        "fkge predict runs/umls --head virus --relation causes --top 5",
-        "fkge predict runs/umls --head virus --tail bacterium",
-    ),
+@commands.add(
+    "fkge predict runs/umls --head virus --relation causes --top 5",
+    "fkge predict runs/umls --head virus --tail bacterium",
 )
 def predict(
     run: RunFolder,
@@ -139,8 +135,7 @@ def predict(
         bool, typer.Option("--include-known", help="Include answers that are in the graph already.")
     ] = False,
     device: Device = "auto",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Find the missing part of a triple: give two of head, relation and tail."""
     from fkge.evaluation import predict as query
     from fkge.experiment.training_run import Run
@@ -153,17 +148,16 @@ def predict(
     triple = {"head": head, "relation": relation, "tail": tail}
     result = {**triple, "answers": [answer._asdict() for answer in found]}
     title = "  ".join("?" if part is None else part for part in triple.values())
-    tables.answer(result, as_json, lambda: [tables.ranked_table(title, found)])
+    return Answer(result, [tables.ranked_table(title, found)])
 
 
-@commands.command(rich_help_panel=opt.LEARN, epilog=opt.example("fkge neighbors runs/umls bacterium --top 5"))
+@commands.add("fkge neighbors runs/umls bacterium --top 5")
 def neighbors(
     run: RunFolder,
     entity: Annotated[str, typer.Argument(help="An entity's label.")],
     top: Annotated[int, typer.Option(min=1, help="Number of entities.")] = 10,
     device: Device = "auto",
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the entities with the most similar vectors."""
     from fkge.evaluation import neighbors as query
     from fkge.experiment.training_run import Run
@@ -171,4 +165,4 @@ def neighbors(
     opened = Run.open(require_run(run, "fkge neighbors"))
     found = query(opened.load(device), opened.graph, entity, top=top)
     result = {"entity": entity, "neighbors": [neighbor._asdict() for neighbor in found]}
-    tables.answer(result, as_json, lambda: [tables.ranked_table(entity, found)])
+    return Answer(result, [tables.ranked_table(entity, found)])

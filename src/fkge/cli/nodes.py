@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,24 +20,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fkge.cli import tables
 from fkge.cli.exit_codes import Misuse
-from fkge.cli.options import AsJson, completing, example
+from fkge.cli.options import NODE, AsJson, Commands, completing
+from fkge.cli.tables import Answer, make_table
 from fkge.errors import NodeError
 
 if TYPE_CHECKING:
     from fkge.node.ops.control import Status
 
-NODE = "A node"
-"""Heading of `fkge --help`."""
-
-commands = typer.Typer()
-audit_log = typer.Typer(help="What a node has sent: to whom, what, how protected, at what cost.", no_args_is_help=True)
+commands = Commands(NODE)
+audit_log = Commands(help="What a node has sent: to whom, what, how protected, at what cost.")
 
 NodeFile = Annotated[Path, typer.Option("--config", help="The node's node.toml.")]
-StateFolder = Annotated[
-    Path | None, typer.Option("--state", help="The node's state folder, instead of --config.", show_default=False)
-]
 AuditPlace = Annotated[
     Path | None,
     typer.Argument(help="A folder of an audit log, or one of its files.", show_default="STATE/audit of --config"),
@@ -52,58 +47,73 @@ _STATES = {
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def state_of(config: Path, state: Path | None) -> Path:
-    """Return a node's state folder: as given, or as its configuration says."""
-    from fkge.settings import read_toml
+@dataclass(frozen=True)
+class Node:
+    """The node that a command is about."""
 
-    if state is not None:
-        return state
-    if not config.exists():
-        raise NodeError(f"{config}: no such file. Name a node's file with --config, or its folder with --state")
-    named = read_toml(config).get("state", "state")
-    if not isinstance(named, str):
-        raise NodeError(f"{config}: state is not the path of a folder")
-    return config.parent / named
+    config: NodeFile = Path("node.toml")
+    state: Annotated[
+        Path | None, typer.Option("--state", help="The node's state folder, instead of --config.", show_default=False)
+    ] = None
+
+    @property
+    def folder(self) -> Path:
+        """Its state folder: as given, or as its configuration says."""
+        from fkge.settings import read_toml
+
+        if self.state is not None:
+            return self.state
+        if not self.config.exists():
+            raise NodeError(
+                f"{self.config}: no such file. Name a node's file with --config, or its folder with --state"
+            )
+        named = read_toml(self.config).get("state", "state")
+        if not isinstance(named, str):
+            raise NodeError(f"{self.config}: state is not the path of a folder")
+        return self.config.parent / named
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens for commands."""
+        from fkge.node.ops.control import SOCKET
+
+        return self.folder / SOCKET
+
+    def ask(self, command: str, outcome: str) -> Answer:
+        """Send it a command; return its answer."""
+        from fkge.node.ops import control
+
+        return Answer(dict(control.call(self.socket, command)), [f"{self.socket.parent}: {outcome}"])
 
 
 # -- a running node ----------------------------------------------------------------------------------
 
 
-@commands.command(
-    rich_help_panel=NODE,
-    epilog=example("fkge status --config node.toml", "fkge status --watch", "fkge status --state state --json"),
-)
+@commands.add("fkge status --config node.toml", "fkge status --watch", "fkge status --state state --json")
 def status(
-    config: NodeFile = Path("node.toml"),
-    state: StateFolder = None,
+    node: Node,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between refreshes.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Show a node's progress, its privacy spending and the state of its peers."""
-    socket = _socket(config, state)
+    socket = node.socket
     found = _status(socket)
-    if not watch:
-        tables.answer(found, as_json, lambda: status_tables(found))
-        return
-    if as_json:
-        while True:
-            tables.answer(found, True, lambda: ())
+    if not watch or as_json:
+        Answer(found, status_tables(found)).print(as_json)
+        while watch:
             time.sleep(every)
-            found = _status(socket)
+            Answer(_status(socket), ()).print(as_json)
+        return
     with Live(Group(*status_tables(found)), console=Console(markup=False, emoji=False), auto_refresh=False) as live:
         while True:
             time.sleep(every)
             live.update(Group(*status_tables(_status(socket))), refresh=True)
 
 
-@commands.command(
-    rich_help_panel=NODE,
-    epilog=example("fkge log --follow", "fkge log --config node.toml -n 100 --level warning --peer genes"),
-)
+@commands.add("fkge log --follow", "fkge log --config node.toml -n 100 --level warning --peer genes")
 def log(
-    config: NodeFile = Path("node.toml"),
-    state: StateFolder = None,
+    node: Node,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new lines as they come, until Ctrl-C.")] = False,
     level: Annotated[
@@ -117,7 +127,7 @@ def log(
 
     if level not in _LEVELS:
         raise Misuse(f"--level {level}: a level is {', '.join(_LEVELS)}")
-    tail = Tail(state_of(config, state) / "node.log", level=level, peer=peer)
+    tail = Tail(node.folder / "node.log", level=level, peer=peer)
     for record in tail.last(lines):
         _print_record(record, as_json)
     while follow:
@@ -126,47 +136,27 @@ def log(
             _print_record(record, as_json)
 
 
-@commands.command(rich_help_panel=NODE, epilog=example("fkge pause --config node.toml"))
-def pause(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
+@commands.add("fkge pause --config node.toml")
+def pause(node: Node) -> Answer:
     """Pause a node after its current step; it stays connected. Peers wait for it once, for `window` at most."""
-    _send(config, state, "pause", as_json, "pauses; continue with fkge resume")
+    return node.ask("pause", "pauses; continue with fkge resume")
 
 
-@commands.command(rich_help_panel=NODE, epilog=example("fkge resume --config node.toml"))
-def resume(config: NodeFile = Path("node.toml"), state: StateFolder = None, as_json: AsJson = False) -> None:
+@commands.add("fkge resume --config node.toml")
+def resume(node: Node) -> Answer:
     """Continue a paused node."""
-    _send(config, state, "resume", as_json, "continues")
+    return node.ask("resume", "continues")
 
 
-@commands.command(
-    rich_help_panel=NODE, epilog=example("fkge stop --config node.toml", "fkge stop --state state --timeout 300")
-)
+@commands.add("fkge stop --config node.toml", "fkge stop --state state --timeout 300")
 def stop(
-    config: NodeFile = Path("node.toml"),
-    state: StateFolder = None,
+    node: Node,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until its process has ended.")] = 60.0,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Save a node's state and end it; wait until it has ended. Start it again with the same folder to continue."""
     from fkge.node.ops import control
 
-    socket = _socket(config, state)
-    answer = control.stop(socket, timeout)
-    tables.answer(answer, as_json, lambda: [f"{socket.parent}: stopped"])
-
-
-def _socket(config: Path, state: Path | None) -> Path:
-    from fkge.node.ops.control import SOCKET
-
-    return state_of(config, state) / SOCKET
-
-
-def _send(config: Path, state: Path | None, command: str, as_json: bool, outcome: str) -> None:
-    from fkge.node.ops import control
-
-    socket = _socket(config, state)
-    answer = control.call(socket, command)
-    tables.answer(answer, as_json, lambda: [f"{socket.parent}: {outcome}"])
+    return Answer(control.stop(node.socket, timeout), [f"{node.folder}: stopped"])
 
 
 def _status(socket: Path) -> Status:
@@ -254,18 +244,15 @@ def _span(seconds: float) -> str:
 # -- the audit log -----------------------------------------------------------------------------------
 
 
-@audit_log.command(
-    epilog=example("fkge audit-log verify --config node.toml", "fkge audit-log verify state/audit --json")
-)
+@audit_log.add("fkge audit-log verify --config node.toml", "fkge audit-log verify state/audit --json")
 def verify(
     place: AuditPlace = None,
     head: Annotated[
         str | None, typer.Option(help="A head that was printed earlier and stored elsewhere: the log must contain it.")
     ] = None,
-    config: NodeFile = Path("node.toml"),
-    state: StateFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    node: Node,
+) -> Answer:
     """Check that nobody altered, removed, reordered or cut off entries; exit code 23 and one sentence if so.
 
     The node may be running. Store the printed head elsewhere: a later log must contain it.
@@ -274,21 +261,17 @@ def verify(
 
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise Misuse("--head: a head has 64 hexadecimal digits, as fkge audit-log verify prints it")
-    where = _audit(place, config, state)
+    where = _audit(place, node)
     found = auditlog.verify(where, head=None if head is None else head.lower())
     lines = [f"{where}: sound, entries {found.first:,} to {found.last:,}; head {found.head}"]
     if found.torn:
         lines.append(f"Its last line is incomplete ({found.torn} bytes), as after a crash; the node removes it.")
     if not found.sealed:
         lines.append("Only the chain was checked: there is no key here to check the anchor's seal with.")
-    tables.answer({"log": str(where), "sound": True, **vars(found)}, as_json, lambda: lines)
+    return Answer({"log": str(where), "sound": True, **vars(found)}, lines)
 
 
-@audit_log.command(
-    epilog=example(
-        "fkge audit-log show --peer genes --since 2h", "fkge audit-log show state/audit --what Update --json"
-    )
-)
+@audit_log.add("fkge audit-log show --peer genes --since 2h", "fkge audit-log show state/audit --what Update --json")
 def show(
     place: AuditPlace = None,
     peer: Annotated[str | None, typer.Option(help="Only entries about this peer.")] = None,
@@ -297,18 +280,18 @@ def show(
         str | None, typer.Option(help="Only later entries: 30m, 2h, 7d, or a date and time, such as 2026-01-31T08:00.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last entries.")] = 50,
-    config: NodeFile = Path("node.toml"),
-    state: StateFolder = None,
-    as_json: AsJson = False,
-) -> None:
+    *,
+    node: Node,
+) -> Answer:
     """Show the last entries, and totals of all by peer and protection; the chain is checked, too."""
     from fkge.node.ops import audit_log as auditlog
+    from fkge.node.ops.logs import printable
 
     start = "" if since is None else _instant(since)
     last: deque[dict[str, Any]] = deque(maxlen=lines)
-    totals: dict[tuple[str, str], list[int]] = {}
+    messages, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     count = 0
-    for entry in auditlog.entries(_audit(place, config, state)):
+    for entry in auditlog.entries(_audit(place, node)):
         if (
             entry["time"] < start
             or peer not in (None, entry.get("to"), entry.get("peer"))
@@ -318,15 +301,13 @@ def show(
         last.append(entry)
         count += 1
         if entry["event"] == "left":
-            total = totals.setdefault((entry["to"], entry["protection"]), [0, 0])
-            total[0] += 1
-            total[1] += entry["bytes"]
-    summed = [
-        {"to": to, "protection": protection, "messages": messages, "bytes": nbytes}
-        for (to, protection), (messages, nbytes) in sorted(totals.items())
-    ]
-    shown = {"count": count, "entries": list(last), "totals": summed}
-    tables.answer(shown, as_json, lambda: [_entries_table(last, count), _totals_table(totals)])
+            messages[entry["to"], entry["protection"]] += 1
+            sizes[entry["to"], entry["protection"]] += entry["bytes"]
+    columns = ("to", "protection", "messages", "bytes")
+    totals = [(*key, messages[key], sizes[key]) for key in sorted(messages)]
+    rows = ((printable(to), printable(kind), f"{number:,}", f"{size:,}") for to, kind, number, size in totals)
+    found = {"count": count, "entries": list(last), "totals": [dict(zip(columns, row, strict=True)) for row in totals]}
+    return Answer(found, [_entries_table(last, count), make_table(columns, rows, title="totals")])
 
 
 def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
@@ -346,18 +327,9 @@ def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
     return drawn
 
 
-def _totals_table(totals: Mapping[tuple[str, str], Sequence[int]]) -> Table:
-    from fkge.node.ops.logs import printable
-
-    drawn = Table("to", "protection", "messages", "bytes", title="totals")
-    for names, sums in sorted(totals.items()):
-        drawn.add_row(*(Text(printable(name)) for name in names), *(f"{value:,}" for value in sums))
-    return drawn
-
-
-def _audit(place: Path | None, config: Path, state: Path | None) -> Path:
+def _audit(place: Path | None, node: Node) -> Path:
     if place is None:
-        return state_of(config, state) / "audit"
+        return node.folder / "audit"
     return place / "audit" if (place / "audit").is_dir() else place
 
 

@@ -12,39 +12,14 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-LEARN, FEDERATE, SHOW, HELP = "One model", "A federation", "Results", "Help"
+from fkge.cli.console import console_progress
+from fkge.cli.tables import Answer
+
+LEARN, FEDERATE, SHOW, NODE, HELP = "One model", "A federation", "Results", "A node", "Help"
 """Headings of `fkge --help`."""
 
 MODELS = ("TransE", "TransH", "TransR", "TransD", "DistMult", "ComplEx", "RotatE")
 """As in `fkge.embed.MODELS`, which takes seconds to import."""
-
-
-def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take dataclasses of options: each of their fields becomes an option of the command.
-
-    Typer reads the signature of a command, so the function returned has one with the fields in place of the dataclass.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if (group := groups.get(parameter.name)) is None:
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
-            continue
-        types = get_type_hints(group, include_extras=True)
-        parameters += [
-            inspect.Parameter(f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=types[f.name])
-            for f in fields(group)
-        ]
-
-    @wraps(command)
-    def call(**given: Any) -> None:
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        command(**given, **made)
-
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return call
 
 
 def example(*lines: str) -> str:
@@ -53,24 +28,85 @@ def example(*lines: str) -> str:
     return "\n\n".join([f"[bold]{title}[/]", *(line.replace("[", r"\[") for line in lines)])
 
 
+class Commands(typer.Typer):
+    """Commands under one heading of `fkge --help`; with a `help` text, the commands of a group."""
+
+    def __init__(self, panel: str | None = None, help: str | None = None) -> None:
+        super().__init__(help=help, no_args_is_help=help is not None)
+        self._panel = panel
+
+    def add(
+        self, *examples: str, name: str | None = None, panel: str | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+        """Return a decorator that makes a function a command; see `readable_by_typer`.
+
+        Args:
+            examples: command lines that end its help.
+            name: the command's, if it is not the function's.
+            panel: the heading, if it is not that of the others.
+        """
+        register = self.command(name, rich_help_panel=panel or self._panel, epilog=example(*examples))
+        return lambda function: register(readable_by_typer(function))
+
+
+def readable_by_typer(command: Callable[..., Any]) -> Callable[..., None]:
+    """Return a command with a signature of options only, which Typer reads.
+
+    A dataclass becomes an option for each of its fields. `progress` becomes --quiet, and is shown while the command
+    runs. A command that returns an `Answer`, which is printed, gets --json.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    answers = hints.pop("return", None) is Answer
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    options: dict[str, tuple[Any, Any]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            types = get_type_hints(groups[name], include_extras=True)
+            options |= {f.name: (types[f.name], f.default) for f in fields(groups[name])}
+        elif name != "progress":
+            options[name] = (hints[name], parameter.default)
+    if answers:
+        options["as_json"] = (AsJson, False)
+    if "progress" in hints or (answers and "quiet" in options):
+        options["quiet"] = options.pop("quiet", (Quiet, False))  # behind --json in the help
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        as_json = given.pop("as_json") if answers else False
+        for name, kind in groups.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})
+        if "progress" in hints:
+            with console_progress(given.pop("quiet")) as progress:
+                answer = command(**given, progress=progress)
+        else:
+            answer = command(**given)
+        if answers:
+            answer.print(as_json)
+
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=t) for n, (t, d) in options.items()]
+    )
+    call.__annotations__ = {name: kind for name, (kind, _) in options.items()}
+    return call
+
+
 def completing(*words: str) -> Callable[[str], list[str]]:
     """Return a completion function that offers those of `words` that start with what is typed."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-def owners_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete to owners of the simulation that the command line names."""
-    return completing(*_named(ctx).get("owners", ()))(incomplete)
+def _named(key: str) -> Callable[[typer.Context, str], list[str]]:
+    """Return a completion function that offers what the simulation has that the command line names."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
+        folder = Path(ctx.params.get("run") or next(iter(ctx.args), "."))
+        return completing(*describe_simulation(folder).get(key, ()))(incomplete)
+
+    return complete
 
 
-def arms_of(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete to arms of the simulation that the command line names."""
-    return completing(*_named(ctx).get("arms", ()))(incomplete)
-
-
-def _named(ctx: typer.Context) -> dict[str, Any]:
-    # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
-    return describe_simulation(Path(ctx.params.get("run") or next(iter(ctx.args), ".")))
+owners_of, arms_of = _named("owners"), _named("arms")
 
 
 def federations(incomplete: str) -> list[str]:

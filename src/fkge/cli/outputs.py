@@ -11,11 +11,12 @@ import typer
 from fkge.cli import exit_codes as exits
 from fkge.cli import options as opt
 from fkge.cli import tables
-from fkge.cli.console import console_progress
-from fkge.cli.options import AsJson, Quiet, SimulationFolder
+from fkge.cli.console import ConsoleProgress
+from fkge.cli.options import SimulationFolder
 from fkge.cli.run_folders import require_simulation, require_sound, require_whole
+from fkge.cli.tables import Answer
 
-commands = typer.Typer()
+commands = opt.Commands(opt.SHOW)
 
 FORMATS = ("safetensors", "numpy", "parquet", "word2vec", "pykeen")
 """As in `fkge.export.FORMATS`, which takes seconds to import."""
@@ -23,29 +24,22 @@ FORMATS = ("safetensors", "numpy", "parquet", "word2vec", "pykeen")
 AnyRun = Annotated[Path, typer.Argument(help="A folder made by `fkge train`, `fkge simulate` or `fkge demo`.")]
 
 
-@commands.command(
-    rich_help_panel=opt.SHOW,
-    epilog=opt.example("fkge report runs/demo", "fkge report runs/demo --out demo.html --figures figures"),
-)
+@commands.add("fkge report runs/demo", "fkge report runs/demo --out demo.html --figures figures")
 def report(
     run: AnyRun,
     out: Annotated[
         Path | None, typer.Option("--out", help="The HTML file to write.", show_default="RUN/report.html")
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="A folder for the figures.", show_default="RUN/figures")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Write a run's results as one HTML page, with figures. Its path is the last line of standard output."""
     from fkge.report import write_report
 
     written = write_report(require_whole(run), out, figures)
-    tables.answer({"run": str(run), "report": str(written)}, as_json, lambda: [str(written)])
+    return Answer({"run": str(run), "report": str(written)}, [str(written)])
 
 
-@commands.command(
-    rich_help_panel=opt.SHOW,
-    epilog=opt.example("fkge dashboard runs/demo", "fkge dashboard runs/demo --port 0 --no-open"),
-)
+@commands.add("fkge dashboard runs/demo", "fkge dashboard runs/demo --port 0 --no-open")
 def dashboard(
     run: SimulationFolder,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -67,12 +61,9 @@ def dashboard(
     serve(run, host=host, port=port, open_browser=open_browser, **given)
 
 
-@commands.command(
-    rich_help_panel=opt.SHOW,
-    epilog=opt.example(
-        "fkge export runs/umls --to numpy --out umls.npz",
-        "fkge export runs/demo --owner gazetteer --to parquet --out gazetteer",
-    ),
+@commands.add(
+    "fkge export runs/umls --to numpy --out umls.npz",
+    "fkge export runs/demo --owner gazetteer --to parquet --out gazetteer",
 )
 def export(
     run: AnyRun,
@@ -80,90 +71,80 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="The file or folder to write.")],
     owner: Annotated[str | None, typer.Option(help="The owner, in a simulation.", autocompletion=opt.owners_of)] = None,
     arm: Annotated[str, typer.Option(help="The arm, in a simulation.", autocompletion=opt.arms_of)] = "federated",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Write vectors and labels for other programs: NumPy, pandas, gensim, PyKEEN."""
     from fkge.export import export as write
 
-    with console_progress(quiet) as progress:
-        written = write(require_sound(run), out, to, owner=owner, arm=arm, progress=progress)
-    tables.answer({"run": str(run), "format": to, "written": str(written)}, as_json, lambda: [str(written)])
+    written = write(require_sound(run), out, to, owner=owner, arm=arm, progress=progress)
+    return Answer({"run": str(run), "format": to, "written": str(written)}, [str(written)])
 
 
-@commands.command(
-    rich_help_panel=opt.SHOW,
-    epilog=opt.example(
-        "fkge track runs/demo --to tensorboard --where events",
-        "fkge track runs/demo --to mlflow --where sqlite:///mlflow.db",
-    ),
+@commands.add(
+    "fkge track runs/demo --to tensorboard --where events",
+    "fkge track runs/demo --to mlflow --where sqlite:///mlflow.db",
 )
 def track(
     run: AnyRun,
     to: Annotated[str, opt.choice("mlflow or tensorboard.", "mlflow", "tensorboard")],
     where: Annotated[str, typer.Option("--where", help="MLflow's tracking address, or a folder of event files.")],
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Log a run's settings and scores to MLflow or TensorBoard, from its trace."""
     from fkge.experiment.trackers import track as log
 
-    with console_progress(quiet) as progress:
-        logged = log(require_sound(run), to, where, progress=progress)
-    tables.answer({"run": str(run), "to": to, "where": where, "logged": logged}, as_json, lambda: [logged])
+    logged = log(require_sound(run), to, where, progress=progress)
+    return Answer({"run": str(run), "to": to, "where": where, "logged": logged}, [logged])
 
 
 # -- embedded federations ----------------------------------------------------------------------------
 
-data = typer.Typer(help="The federations that come with fkge.", no_args_is_help=True)
+data = opt.Commands(help="The federations that come with fkge.")
 Name = Annotated[str, typer.Argument(help="An embedded federation.", autocompletion=opt.federations)]
 
 
-@data.command("list", epilog=opt.example("fkge data list"))
-def list_(as_json: AsJson = False) -> None:
+@data.add("fkge data list", name="list")
+def list_() -> Answer:
     """List the embedded federations."""
     from fkge.data import NAMES, recipe
 
     told = {name: recipe(name).about for name in NAMES}
-    table = tables.make_table(("federation", "about"), told.items())
-    tables.answer({"federations": told}, as_json, lambda: [table])
+    return Answer({"federations": told}, [tables.make_table(("federation", "about"), told.items())])
 
 
-@data.command("show", epilog=opt.example("fkge data show atlas"))
-def show_(name: Name, as_json: AsJson = False, quiet: Quiet = False) -> None:
+@data.add("fkge data show atlas", name="show")
+def show_(name: Name, progress: ConsoleProgress) -> Answer:
     """Show its owners, where their facts come from and under which licence, and what each pair has in common."""
     from fkge.data import describe
 
-    with console_progress(quiet) as progress:
-        told = describe(name, progress)
-    tables.answer(told, as_json, lambda: tables.data_tables(told))
+    told = describe(name, progress)
+    return Answer(told, tables.data_tables(told))
 
 
-@data.command(epilog=opt.example("fkge data build atlas"))
-def build(name: Name, as_json: AsJson = False, quiet: Quiet = False) -> None:
+@data.add("fkge data build atlas")
+def build(name: Name, progress: ConsoleProgress) -> Answer:
     """Build a federation, unless it has been built, and print its file, for `fkge simulate`."""
     from fkge.data import build as make
 
-    with console_progress(quiet) as progress:
-        made = make(name, progress)
-    tables.answer({"name": name, "file": str(made)}, as_json, lambda: [str(made)])
+    made = make(name, progress)
+    return Answer({"name": name, "file": str(made)}, [str(made)])
 
 
 # -- help --------------------------------------------------------------------------------------------
 
 
-@commands.command(rich_help_panel=opt.HELP, epilog=opt.example("fkge errors", "fkge errors 12"))
+@commands.add("fkge errors", "fkge errors 12", panel=opt.HELP)
 def errors(
     code: Annotated[int | None, typer.Argument(help="An exit code.", show_default="all of them")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Explain an exit code: its meaning, usual causes, and what to do."""
     if code is None:
         titles = {str(number): page.title for number, page in exits.pages().items()}
         table = tables.make_table(("code", "meaning"), titles.items(), caption="fkge errors CODE explains one")
-        tables.answer(titles, as_json, lambda: [table])
-        return
+        return Answer(titles, [table])
     if code not in exits.pages():
         raise exits.Misuse(f"there is no exit code {code}; `fkge errors` lists them")
     page = exits.pages()[code]
-    tables.answer({"code": code, **asdict(page)}, as_json, lambda: tables.exit_code_page(code, page))
+    return Answer({"code": code, **asdict(page)}, tables.exit_code_page(code, page))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -11,18 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fkge.cli import tables
 from fkge.cli.exit_codes import Misuse
-from fkge.cli.nodes import NODE
-from fkge.cli.options import AsJson, example
+from fkge.cli.options import NODE, Commands
+from fkge.cli.tables import Answer
 from fkge.errors import IdentityError
 
 if TYPE_CHECKING:
     from fkge.node.provisioning import Installed
     from fkge.pki.kits import Kit
 
-commands = typer.Typer()
-cert = typer.Typer(help="Keys and certificates of a consortium's nodes.", no_args_is_help=True)
+commands = Commands(NODE)
+cert = Commands(help="Keys and certificates of a consortium's nodes.")
 
 AuthorityFolder = Annotated[Path, typer.Option("--authority", help="The authority's folder.")]
 Days = Annotated[int, typer.Option(min=1, max=36_500, help="For how long certificates are valid.")]
@@ -32,13 +30,12 @@ Fingerprint = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Accept without comparing: only if nobody can have replaced it.")]
 
 
-@commands.command(rich_help_panel=NODE, epilog=example("fkge provision consortium.toml --out trial"))
+@commands.add("fkge provision consortium.toml --out trial")
 def provision(
     plan: Annotated[Path, typer.Argument(help="A TOML file: the consortium's name and its members.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to make, or to update.")] = Path("consortium"),
     days: Days = 365,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Make an authority and a folder for every member, private keys included: for a trial, or where all trust you.
 
     Run it again after a change to the file: new members get a folder, and all kits are rewritten.
@@ -74,7 +71,7 @@ def provision(
             "folder over a secure channel, delete it here, and keep authority/ where nobody else can read it.",
             "To have keys that never leave their owners: fkge cert request, at each site.",
         ]
-    _print(as_json, lines, {
+    return Answer({
         "consortium": authority.consortium,
         "authority": short_fingerprint(authority.fingerprint),
         "sites": {name: {"folder": str(out / "kits" / name), **_summary(done)} for name, done in made.items()},
@@ -82,14 +79,12 @@ def provision(
             name: {"kit": str(authority.kit(name)), "expires": end.isoformat()} for name, end in elsewhere.items()
         },
         "left": left,
-    })  # fmt: skip
+    }, lines)  # fmt: skip
 
 
-@cert.command(
-    epilog=example(
-        "fkge cert authority --name heart-study --out authority",
-        "fkge cert authority --members consortium.toml --out authority",
-    )
+@cert.add(
+    "fkge cert authority --name heart-study --out authority",
+    "fkge cert authority --members consortium.toml --out authority",
 )
 def authority(
     out: Annotated[Path, typer.Option("--out", help="The authority's folder.")],
@@ -99,8 +94,7 @@ def authority(
         typer.Option(help="A TOML file with the members' addresses; replaces the list of an existing authority."),
     ] = None,
     days: Days = 3650,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Make the authority of a consortium: the key that certifies the members' keys."""
     from fkge.pki.authority import BOOK, Authority
     from fkge.pki.certificates import short_fingerprint
@@ -124,35 +118,32 @@ def authority(
         *(["All kits were rewritten: send each site its own."] if exists else []),
     ]
     found = {"consortium": chosen, "fingerprint": made.fingerprint, "spoken": short}
-    _print(as_json, lines, found | {"folder": str(out), "expires": made.expires.isoformat()})
+    return Answer(found | {"folder": str(out), "expires": made.expires.isoformat()}, lines)
 
 
-@cert.command(epilog=example("fkge cert request --name clinic --consortium heart-study --out site"))
+@cert.add("fkge cert request --name clinic --consortium heart-study --out site")
 def request(
     name: Annotated[str, typer.Option(help="The owner's name: small letters, digits and hyphens.")],
     consortium: Annotated[str, typer.Option(help="The consortium's name, as its authority writes it.")],
     out: Annotated[Path, typer.Option("--out", help="The site's folder.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Make a private key, which stays in the folder, and a request for a certificate, to be sent to the authority."""
     from fkge.pki.site import request as make
 
-    _requested(out, make(out, name, consortium), as_json)
+    return _requested(out, make(out, name, consortium))
 
 
-@cert.command(epilog=example("fkge cert renew site"))
-def renew(site: Annotated[Path, typer.Argument(help="The site's folder.")], as_json: AsJson = False) -> None:
+@cert.add("fkge cert renew site")
+def renew(site: Annotated[Path, typer.Argument(help="The site's folder.")]) -> Answer:
     """Make a new key and a request signed by the present one, which stays in use until the new kit is installed."""
     from fkge.pki.site import renew as make
 
-    _requested(site, make(site), as_json)
+    return _requested(site, make(site))
 
 
-@cert.command(
-    epilog=example(
-        "fkge cert approve request.csr --authority authority --address clinic.example:7443",
-        "fkge cert approve request.csr --authority authority --fingerprint 5c1f-0a3b-9c77-41d2-88e0-b5a6-2f19-d03e",
-    )
+@cert.add(
+    "fkge cert approve request.csr --authority authority --address clinic.example:7443",
+    "fkge cert approve request.csr --authority authority --fingerprint 5c1f-0a3b-9c77-41d2-88e0-b5a6-2f19-d03e",
 )
 def approve(
     request: Annotated[Path, typer.Argument(help="The request that a site sent.")],
@@ -171,8 +162,7 @@ def approve(
     ] = None,
     fingerprint: Fingerprint = None,
     yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Issue a certificate for a request whose fingerprint was compared, and write the site's kit."""
     from fkge.pki.authority import Authority
     from fkge.pki.certificates import read_request, short_fingerprint
@@ -193,22 +183,19 @@ def approve(
         lines.append(f"No --address: {asked.name} connects to others, and nobody connects to it.")
     if others:
         lines.append(f"The kits of {', '.join(others)} were rewritten, with {asked.name} in them.")
-    _print(as_json, lines, {
+    return Answer({
         "name": asked.name, "kit": str(kit), "serial": line.serial, "expires": line.expires.isoformat(),
         "fingerprint": asked.fingerprint, "authority": opened.fingerprint,
-    })  # fmt: skip
+    }, lines)  # fmt: skip
 
 
-@cert.command(
-    epilog=example("fkge cert install clinic.kit.json --into site", "fkge cert install revoked.pem --into site")
-)
+@cert.add("fkge cert install clinic.kit.json --into site", "fkge cert install revoked.pem --into site")
 def install(
     file: Annotated[Path, typer.Argument(help="A kit, or a revocation list.")],
     into: Annotated[Path, typer.Option("--into", help="The site's folder.")],
     fingerprint: Fingerprint = None,
     yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Check a kit or a revocation list, and install it in a site's folder."""
     from fkge.node.provisioning import install as put
     from fkge.pki import certificates as certs
@@ -222,8 +209,7 @@ def install(
         number, count = trust.revoked.number, len(trust.revoked.serials)
         effect = "is in force; a running node notices it" if new else "was in force already"
         lines = [f"{into}: list {number}, {count} revoked, {effect}"]
-        _print(as_json, lines, {"list": number, "revoked": count, "new": new})
-        return
+        return Answer({"list": number, "revoked": count, "new": new}, lines)
 
     def compare(kit: Kit) -> None:
         found = certs.fingerprint(certs.read_certificate(kit.authority.encode()))
@@ -240,20 +226,15 @@ def install(
         *done.notes,
         f"Next, edit {into / 'node.toml'} and {into / 'peers.toml'}, where every setting is explained.",
     ]
-    _print(as_json, lines, {"folder": str(into), **_summary(done)})
+    return Answer({"folder": str(into), **_summary(done)}, lines)
 
 
-@cert.command(
-    epilog=example(
-        "fkge cert revoke clinic --authority authority", "fkge cert revoke clinic --old --authority authority"
-    )
-)
+@cert.add("fkge cert revoke clinic --authority authority", "fkge cert revoke clinic --old --authority authority")
 def revoke(
     what: Annotated[str, typer.Argument(help="An owner's name, for all its certificates, or a serial.")],
     authority: AuthorityFolder,
     old: Annotated[bool, typer.Option("--old", help="All of the owner's but the latest: after a renewal.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Revoke certificates, and write the next revocation list, to be sent to all sites."""
     from fkge.pki.authority import Authority
     from fkge.pki.certificates import REVOKED
@@ -268,14 +249,13 @@ def revoke(
         "  fkge cert install revoked.pem --into SITE",
     ]
     gone = [{"name": line.name, "serial": line.serial} for line in revoked]
-    _print(as_json, lines, {"revoked": gone, "list": opened.list_number, "file": str(path)})
+    return Answer({"revoked": gone, "list": opened.list_number, "file": str(path)}, lines)
 
 
-@cert.command(epilog=example("fkge cert show clinic.kit.json", "fkge cert show site"))
+@cert.add("fkge cert show clinic.kit.json", "fkge cert show site")
 def show(
     path: Annotated[Path, typer.Argument(help="A certificate, request, kit or list; a site's or authority's folder.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Describe a file or folder: its owner, its validity, its fingerprints."""
     from fkge.pki.describe import describe
 
@@ -288,7 +268,7 @@ def show(
             lines += [f"{heading}:" if value else f"{heading}: none", *(f"  {item}" for item in value)]
         else:
             lines.append(f"{heading}: {value}")
-    _print(as_json, lines, found)
+    return Answer(found, lines)
 
 
 def _now() -> datetime:
@@ -304,10 +284,6 @@ def _read(file: Path) -> bytes:
         raise IdentityError("unreadable", f"{file}: is a folder. Name the file in it") from None
 
 
-def _print(as_json: bool, lines: Iterable[str], found: Mapping[str, object]) -> None:
-    tables.answer(found, as_json, lambda: lines)
-
-
 def _summary(done: Installed) -> dict[str, str | int | list[str]]:
     own = done.identity
     return {
@@ -317,7 +293,7 @@ def _summary(done: Installed) -> dict[str, str | int | list[str]]:
     }  # fmt: skip
 
 
-def _requested(folder: Path, fingerprint: str, as_json: bool) -> None:
+def _requested(folder: Path, fingerprint: str) -> Answer:
     from fkge.pki.certificates import REQUEST, short_fingerprint
 
     lines = [
@@ -327,7 +303,7 @@ def _requested(folder: Path, fingerprint: str, as_json: bool) -> None:
         f"When you receive the kit: fkge cert install KIT --into {quote(str(folder))}",
     ]
     found = {"request": str(folder / REQUEST), "fingerprint": fingerprint, "spoken": short_fingerprint(fingerprint)}
-    _print(as_json, lines, found)
+    return Answer(found, lines)
 
 
 def _compare(what: str, found: str, expected: str | None, yes: bool) -> None:

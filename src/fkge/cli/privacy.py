@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from fkge.cli import tables
-from fkge.cli.options import AsJson, example
+from fkge.cli.options import Commands
+from fkge.cli.tables import Answer
 from fkge.errors import RunError
 
-ledger = typer.Typer(help="What was released about an owner's graph, and how much more may be.", no_args_is_help=True)
+ledger = Commands(help="What was released about an owner's graph, and how much more may be.")
 
 LedgerFile = Annotated[
     Path, typer.Argument(help="An owner's privacy ledger, such as RUN/arms/federated/OWNER/ledger.sqlite.")
@@ -27,22 +28,22 @@ def _file(path: Path) -> Path:
     return path
 
 
-@ledger.command(epilog=example("fkge ledger show runs/private/arms/federated/gazetteer/ledger.sqlite"))
-def show(path: LedgerFile, as_json: AsJson = False) -> None:
+@ledger.add("fkge ledger show runs/private/arms/federated/gazetteer/ledger.sqlite")
+def show(path: LedgerFile) -> Answer:
     """Verify a ledger, then show its budgets, what was spent of them, on whom, and what left without protection."""
     from fkge.privacy import Ledger, describe
 
     with Ledger.open(_file(path)) as opened:
         statement = describe(opened)
-    tables.answer(statement.to_json(), as_json, lambda: tables.ledger_tables(statement))
+    return Answer(statement.to_json(), tables.ledger_tables(statement))
 
 
-@ledger.command(epilog=example("fkge ledger verify runs/private/arms/federated/gazetteer/ledger.sqlite --json"))
-def verify(path: LedgerFile, as_json: AsJson = False) -> None:
+@ledger.add("fkge ledger verify runs/private/arms/federated/gazetteer/ledger.sqlite --json")
+def verify(path: LedgerFile) -> Answer:
     """Check that nobody changed a ledger or put an older one in its place; exit code 23 and one sentence if so."""
     from fkge.privacy import Ledger
 
     with Ledger.open(_file(path)) as opened:
         head = opened.head
     sound = f"{path}: sound, {head.rows:,} entries and {head.notes:,} notes; head {head.seal}"
-    tables.answer({"ledger": str(path), "sound": True, "head": head.to_json()}, as_json, lambda: [sound])
+    return Answer({"ledger": str(path), "sound": True, "head": head.to_json()}, [sound])

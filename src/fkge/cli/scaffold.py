@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fkge.errors import RunError
 from fkge.files import write_atomically
-
-if TYPE_CHECKING:
-    from fkge.settings import Settings
 
 _PROJECT = Path(__file__).parent / "project"
 
@@ -44,7 +40,7 @@ def write_project(folder: Path) -> list[str]:
     for file in sorted(_PROJECT.iterdir()):
         if file.is_file():
             write_atomically(folder / file.name, file.read_bytes())
-    text = _HEAD + "\n".join(readable(FederationSettings, CHOSEN)) + "\n"
+    text = _HEAD + FederationSettings.build(CHOSEN).explained(CHOSEN)
     write_atomically(folder / "settings.toml", text.encode())
     federation, settings, run, model = (
         quote(str(folder / name))
@@ -56,26 +52,3 @@ def write_project(folder: Path) -> list[str]:
         f"  fkge report {run}",
         f"  fkge predict {model} --head Danube --relation 'flows through'",
     ]
-
-
-def readable(kind: type[Settings], chosen: Mapping[str, Any]) -> Iterator[str]:
-    """Yield settings as lines of TOML: first those in `chosen`, then all others as comments, sections last."""
-    sections = kind.sections()
-    default = {key: field.get_default(call_default_factory=True) for key, field in kind.model_fields.items()}
-    for key in sorted((key for key in default if key not in sections), key=lambda key: key not in chosen):
-        value = chosen.get(key, default[key])
-        yield f"# {kind.model_fields[key].description}"
-        yield ("" if key in chosen else "# ") + (f"{key} = (none)" if value is None else f"{key} = {_toml(value)}")
-    for key in sorted(sections, key=lambda key: key not in chosen):
-        yield ""
-        yield f"# {kind.model_fields[key].description}"
-        yield f"[{key}]"
-        yield from readable(sections[key], chosen.get(key, {}))
-
-
-def _toml(value: Any) -> str:
-    import json
-
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from fkge.cli.nodes import NODE, NodeFile
-from fkge.cli.options import AsJson, example
+from fkge.cli.nodes import NodeFile
+from fkge.cli.options import NODE, AsJson, Commands
 from fkge.errors import SettingsError
 
-commands = typer.Typer()
+commands = Commands(NODE)
 
 
-@commands.command(rich_help_panel=NODE, epilog=example("fkge node --config node.toml"))
+@commands.add("fkge node --config node.toml")
 def node(
     config: NodeFile = Path("node.toml"),
     anew: Annotated[
@@ -52,7 +52,7 @@ def node(
     asyncio.run(run_node(found, inputs, anew=anew, echo=not quiet))
 
 
-@commands.command(rich_help_panel=NODE, epilog=example("fkge preflight --config node.toml"))
+@commands.add("fkge preflight --config node.toml")
 def preflight(config: NodeFile = Path("node.toml"), as_json: AsJson = False) -> None:
     """Check whether a node could start: configuration, certificate, clock, ports, disk, GPU, and its peers."""
     from dataclasses import asdict

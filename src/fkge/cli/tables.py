@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -29,31 +31,35 @@ _PARTS = {
 }
 
 
-def answer(result: Mapping[str, Any], as_json: bool, shown: Callable[[], Iterable[Table | Text | str]]) -> None:
-    """Print a command's answer.
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints.
 
-    Args:
-        result: the answer as JSON data.
-        as_json: print `result` in one line.
-        shown: makes tables and texts, printed otherwise; a plain text is printed as one line.
+    Attributes:
+        result: the answer as JSON data, printed in one line with --json.
+        shown: tables and texts, printed otherwise; a plain text is printed as one line.
+        code: the exit code.
     """
-    if as_json:
-        print(json.dumps(result, ensure_ascii=False), flush=True)
-        return
-    for item in shown():
-        if isinstance(item, str):
-            print(item, flush=True)
-        else:
-            Console(markup=False, emoji=False).print(item)  # names may look like markup
+
+    result: Mapping[str, Any]
+    shown: Iterable[Table | Text | str]
+    code: int = 0
+
+    def print(self, as_json: bool) -> None:
+        """Print the answer, and exit if it has a code."""
+        if as_json:
+            print(json.dumps(self.result, ensure_ascii=False), flush=True)
+        for item in () if as_json else self.shown:
+            if isinstance(item, str):
+                print(item, flush=True)
+            else:
+                Console(markup=False, emoji=False).print(item)  # names may look like markup
+        if self.code:
+            raise typer.Exit(self.code)
 
 
 def make_table(
-    columns: Sequence[str],
-    rows: Iterable[Iterable[str]],
-    *,
-    title: str = "",
-    caption: str = "",
-    numbers: int = 0,
+    columns: Sequence[str], rows: Iterable[Iterable[str]], *, title: str = "", caption: str = "", numbers: int = 0
 ) -> Table:
     """Return a table of texts.
 
@@ -64,9 +70,9 @@ def make_table(
         caption: below the table.
         numbers: how many of the last columns are aligned to the right.
     """
-    drawn = Table(title=title or None, caption=caption or None)
-    for place, column in enumerate(columns):
-        drawn.add_column(column, justify="right" if place >= len(columns) - numbers else "left")
+    texts = len(columns) - numbers
+    right = [Column(column, justify="right") for column in columns[texts:]]
+    drawn = Table(*columns[:texts], *right, title=title or None, caption=caption or None)
     for row in rows:
         drawn.add_row(*row)
     return drawn

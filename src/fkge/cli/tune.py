@@ -10,28 +10,24 @@ import typer
 
 from fkge.cli import options as opt
 from fkge.cli import tables
-from fkge.cli.console import ConsoleProgress, console_progress
+from fkge.cli.console import ConsoleProgress
 from fkge.cli.exit_codes import INTERRUPTED, Misuse
-from fkge.cli.options import AsJson, Config, Quiet, Seed
+from fkge.cli.options import Config, Seed
+from fkge.cli.tables import Answer
 from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
 
 if TYPE_CHECKING:
-    from fkge.federation import Federation
-    from fkge.graph import Graph
     from fkge.tune.study import Tuning
 
-commands = typer.Typer()
+commands = opt.Commands(opt.LEARN)
 
 
-@commands.command(
-    rich_help_panel=opt.LEARN,
-    epilog=opt.example(
-        "fkge tune pykeen:nations --minutes 2 --out runs/tuned",
-        "fkge tune triples.tsv --minutes 30 --jobs 4 --set model=ComplEx --out runs/mine",
-        "fkge tune project/federation.toml --minutes 20 --out runs/project-tuned",
-        "fkge tune --resume runs/mine --minutes 60",
-    ),
+@commands.add(
+    "fkge tune pykeen:nations --minutes 2 --out runs/tuned",
+    "fkge tune triples.tsv --minutes 30 --jobs 4 --set model=ComplEx --out runs/mine",
+    "fkge tune project/federation.toml --minutes 20 --out runs/project-tuned",
+    "fkge tune --resume runs/mine --minutes 60",
 )
 def tune(
     source: Annotated[
@@ -54,36 +50,35 @@ def tune(
     ] = "median",
     seed: Seed = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the search in this folder.")] = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
+    *,
+    progress: ConsoleProgress,
+) -> Answer:
     """Search for good settings by validation, within some minutes; ends with a recipe and a page.
 
     Of a federation, the first half of the time is for owners that train alone, the second for the federation.
     """
     from fkge.tune.study import Tuning
 
-    with console_progress(quiet) as progress:
-        if resume is not None:
-            if any(value is not None for value in (source, config, seed, *(set_ or ()))) or pruner != "median":
-                raise Misuse("--resume takes everything but --minutes and --jobs from its folder; leave the rest out")
-            tuning = Tuning.open(resume, minutes=minutes, jobs=jobs)
-        else:
-            if source is None:
-                raise Misuse("of what? fkge tune GRAPH --minutes 10 --out RUN (or --resume RUN)")
-            if pruner not in ("median", "hyperband", "none"):
-                raise Misuse(f"--pruner {pruner}: there are median, hyperband and none")
-            budget: dict[str, Any] = {"minutes": 10.0 if minutes is None else minutes, "jobs": jobs or 1}
-            tuning = _create(source, out, config, set_ or [], seed or 0, {**budget, "pruner": pruner}, progress)
-        with interruptible(progress.say) as stop:
-            found = tuning.run(progress=progress, stop=stop)
-            stopped = stop()
+    if resume is not None:
+        if any(value is not None for value in (source, config, seed, *(set_ or ()))) or pruner != "median":
+            raise Misuse("--resume takes everything but --minutes and --jobs from its folder; leave the rest out")
+        tuning = Tuning.open(resume, minutes=minutes, jobs=jobs)
+    else:
+        if source is None:
+            raise Misuse("of what? fkge tune GRAPH --minutes 10 --out RUN (or --resume RUN)")
+        if pruner not in ("median", "hyperband", "none"):
+            raise Misuse(f"--pruner {pruner}: there are median, hyperband and none")
+        how: dict[str, Any] = {"minutes": 10.0 if minutes is None else minutes, "jobs": jobs or 1, "pruner": pruner}
+        tuning = _create(source, out, config, set_ or [], seed or 0, how, progress)
+    with interruptible(progress.say) as stop:
+        found = tuning.run(progress=progress, stop=stop)
+        stopped = stop()
     if stopped:
         again = f"fkge tune --resume {quote(str(tuning.folder))}"
         recipe = f"{found.recipe} has the best so far" if found.recipe else "no trial was validated yet"
         progress.say(f"stopped; nothing is lost, and {recipe}. Continue with: {again}")
         raise typer.Exit(INTERRUPTED)
-    tables.answer(found.to_json(), as_json, lambda: tables.tune_tables(found))
+    return Answer(found.to_json(), tables.tune_tables(found))
 
 
 def _create(
@@ -92,8 +87,8 @@ def _create(
 ) -> Tuning:  # fmt: skip
     """Read what is to be tuned and create the folder; what is sure to fail fails before anything is read."""
     from fkge.embed import resolve_device
-    from fkge.federation import FederationSettings
-    from fkge.graph import Graph
+    from fkge.federation import FederationSettings, read_federation
+    from fkge.graph import Graph, read_graph
     from fkge.settings import TrainSettings
     from fkge.tune.journal import require
     from fkge.tune.proposal import given
@@ -112,7 +107,7 @@ def _create(
     if isinstance(start, FederationSettings):
         check_privacy(start)
     resolve_device(str(values.get("train.device" if federation else "device", "auto")))
-    read = _read(source, federation, progress)
+    read = read_federation(source, progress) if federation else read_graph(source, progress=progress)
     graphs = [read] if isinstance(read, Graph) else list(read.graphs.values())
     start = start_of(kind, values, triples=largest(graphs), seed=seed, config=config is not None)
     for graph in graphs:
@@ -127,10 +122,3 @@ def is_federation(source: str) -> bool:
 
     path = Path(source)
     return path.suffix == ".toml" or (path / "aligned").is_dir() or (source in NAMES and not path.exists())
-
-
-def _read(source: str, federation: bool, progress: ConsoleProgress) -> Graph | Federation:
-    from fkge.federation import read_federation
-    from fkge.graph import read_graph
-
-    return read_federation(source, progress) if federation else read_graph(source, progress=progress)

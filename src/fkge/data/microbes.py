@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
-from fkge.data.facts import Claim, Origin, Recipe
+from fkge.data.facts import Claim, Recipe
 from fkge.data.wheels import Wheel
 from fkge.progress import Progress
 
@@ -23,15 +23,11 @@ _FILES = {"ecoli": "iJO1366", "salmonella": "salmonella"}
 _BOOKKEEPING = re.compile("EX_|DM_|sink_|.*biomass", re.IGNORECASE)
 
 ORIGINS = {
-    "ecoli": Origin(
-        COBRA.package,
-        COBRA.version,
+    "ecoli": COBRA.origin(
         "BiGG Models' terms: free with this notice; commercial use, see BiGG",
         "iJO1366, Orth et al. 2011, of BiGG Models, © 2017 The Regents of the University of California",
     ),
-    "salmonella": Origin(
-        COBRA.package,
-        COBRA.version,
+    "salmonella": COBRA.origin(
         "LGPL-2.0-or-later OR GPL-2.0-or-later, the package's; the model states none of its own",
         "iYS1720, Seif et al. 2018, a model of all Salmonella, as cobra packs it",
     ),

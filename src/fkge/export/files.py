@@ -126,10 +126,7 @@ def write_parquet(tables: Tables, graph: Graph, to: Path, progress: Progress) ->
     folder = folder_at(to)
     for kind in PLURAL:
         labels = labels_of(graph, kind)
-        columns = {
-            "label": pa.array(labels, pa.string()),
-            "kind": pa.array([kind] * len(labels), pa.string()),
-        }
+        columns = {"label": pa.array(labels, pa.string()), "kind": pa.array([kind] * len(labels), pa.string())}
         for name in tables.names(kind):
             rows = tables[name].numpy(force=True)
             flat = pa.array(np.ascontiguousarray(rows).reshape(-1))

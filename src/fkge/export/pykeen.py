@@ -136,13 +136,11 @@ def load_pykeen(folder: Path) -> tuple[Any, Any]:
     interaction = about["interaction"]
     if interaction == "RotatE":
         from fkge.export.moduli import Moduli as interaction
-    model = ERModel(
-        triples_factory=factory,
-        interaction=interaction,
-        interaction_kwargs=about["interaction_kwargs"],
-        entity_representations_kwargs=[{"shape": tuple(shape), **kinds} for shape in about["entity_shapes"]],
-        relation_representations_kwargs=[{"shape": tuple(shape), **kinds} for shape in about["relation_shapes"]],
-        random_seed=0,
-    )
+    rows: dict[str, Any] = {
+        f"{kind}_representations_kwargs": [{"shape": tuple(shape), **kinds} for shape in about[f"{kind}_shapes"]]
+        for kind in PLURAL
+    }
+    given = about["interaction_kwargs"]
+    model = ERModel(triples_factory=factory, interaction=interaction, interaction_kwargs=given, random_seed=0, **rows)
     model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
     return model.eval(), factory

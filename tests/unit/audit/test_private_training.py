@@ -14,7 +14,6 @@ from fkge.audit.private_training import (
     State,
     Trajectory,
     audit_dp,
-    audit_trainer,
     dedicated_canaries,
     drift,
     insert,
@@ -128,9 +127,15 @@ def test_what_cannot_be_read_off_the_states_is_refused() -> None:
 def test_noise_from_the_system_is_audited_too(umls: Graph) -> None:
     """As an owner would run it, unseeded: a bound far below the claim, for any noise that is there."""
     private = DpSettings(noise=noise_for(1.0, DELTA, 1), clip=0.1, optimizer="sgd", negatives=4)
-    found = audit_trainer(
-        SETTINGS, private, umls.train[:200], len(umls.entities), len(umls.relations),
-        epochs=1, delta=DELTA, rng=np.random.default_rng(2), canaries=200, confidence=1 - 1e-9,
+    facts, sizes = umls.train[:200], (len(umls.entities), len(umls.relations))
+
+    def train(triples: np.ndarray) -> list[State]:
+        tables = make_tables(SETTINGS, sizes[0] + 400, sizes[1] + 200)
+        return private_trajectory(tables, triples, SETTINGS, private, epochs=1)
+
+    found = audit_dp(
+        train, facts, dedicated_canaries(*sizes, 200), DELTA, np.random.default_rng(2),
+        score=matched_filter(SETTINGS, private, facts), confidence=1 - 1e-9,
     )  # fmt: skip
     assert not found.refutes(1.0)
 
@@ -187,7 +192,7 @@ def test_gradient_is_that_of_the_distance(norm: int) -> None:
     rng = np.random.default_rng(1)
     state = State(rng.normal(size=(6, 5)), rng.normal(size=(2, 5)))
     canary = np.array([[3, 1, 4]])
-    gradient = translation_gradient(norm)(state, canary)[0]
+    gradient = translation_gradient(state, canary, norm)[0]
     assert np.linalg.norm(gradient) == pytest.approx(1)
     slopes = np.zeros((3, 5))
     for row, (table, i) in enumerate(((0, 3), (1, 1), (0, 4))):
@@ -216,7 +221,7 @@ def noisy_descent(
     out = [State(tables[0].copy(), tables[1].copy())]
     for _ in range(steps):
         sums = [sigma * rng.normal(size=t.shape) for t in tables]
-        gradient = translation_gradient()(out[-1], triples)
+        gradient = translation_gradient(out[-1], triples)
         np.add.at(sums[0], triples[:, 0], gradient[:, 0])
         np.add.at(sums[1], triples[:, 1], gradient[:, 1])
         np.add.at(sums[0], triples[:, 2], gradient[:, 2])
@@ -237,7 +242,7 @@ def test_right_noise_stands_and_a_tenth_of_it_falls(steps: int) -> None:
         def train(triples: np.ndarray) -> list[State]:
             return noisy_descent(triples, 30 + 2 * m, 3 + m, steps=steps, sigma=noise, seed=7)
 
-        return audit_dp(train, base, canaries, DELTA, np.random.default_rng(3)).epsilon_lower
+        return audit_dp(train, base, canaries, DELTA, np.random.default_rng(3), score=drift()).epsilon_lower
 
     assert claim / 4 < audited(sigma) < claim
     assert audited(sigma / 10) > claim

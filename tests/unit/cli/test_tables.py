@@ -13,6 +13,6 @@ def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     drawn = Table("owner", title="[bold]circle")
     for name in names:
         drawn.add_row(name)
-    tables.answer({}, False, lambda: [drawn])
+    tables.Answer({}, [drawn]).print(as_json=False)
     said = capsys.readouterr().out
     assert all(name in said for name in (*names, "[bold]circle"))

@@ -12,7 +12,8 @@ import fkge.errors
 from fkge.errors import ExportError, FkgeError, MissingLibraryError, RunError
 from fkge.experiment.simulation import Simulation
 from fkge.experiment.training_run import Run
-from fkge.export import FORMATS, export, frame, locate
+from fkge.export import FORMATS, export, locate
+from fkge.export.files import frame_of
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
 
@@ -50,7 +51,7 @@ def test_names_the_library_that_is_missing(run: Run, tmp_path: Path, monkeypatch
     with pytest.raises(MissingLibraryError, match=r"Parquet needs pyarrow, .* pip install 'fkge\[export\]'"):
         export(run.folder, tmp_path / "v", "parquet")
     with pytest.raises(MissingLibraryError, match=r"pip install 'fkge\[pandas\]'"):
-        frame(run.folder)
+        frame_of(run.load("cpu"), run.graph)
 
 
 def test_exports_an_owner_of_a_simulation(tmp_path: Path) -> None:

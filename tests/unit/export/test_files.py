@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from fkge.errors import ExportError, FkgeError
 from fkge.evaluation import neighbors
 from fkge.experiment.training_run import Run
-from fkge.export import escape, export, frame, unescape
+from fkge.export import escape, export, unescape
+from fkge.export.files import frame_of
 from fkge.graph import Graph, Vocabulary
 from tests.conftest import random_graph
 from tests.unit.export.conftest import ODD, make
@@ -96,13 +97,13 @@ def test_parquet_opens_in_pandas(run: Run, tmp_path: Path) -> None:
 def test_frame_is_indexed_by_labels(run: Run) -> None:
     pytest.importorskip("pandas")
     tables = run.load("cpu")
-    entities, relations = frame(run.folder), frame(run.folder, "relation")
+    entities, relations = frame_of(tables, run.graph), frame_of(tables, run.graph, "relation")
     np.testing.assert_array_equal(entities.loc["a b"], tables["entity"][run.graph.entities.id("a b")])
     np.testing.assert_array_equal(relations.to_numpy(), tables["relation"])
     assert list(entities.index) == list(run.graph.entities)
     assert (entities.index.name, relations.index.name) == ("entity", "relation")
     with pytest.raises(FkgeError, match="did you mean entity"):
-        frame(run.folder, "entitty")  # type: ignore[arg-type]
+        frame_of(tables, run.graph, "entitty")  # type: ignore[arg-type]
 
 
 def test_inverse_rows_are_exported_beside_the_relations(tmp_path: Path) -> None:
@@ -119,5 +120,5 @@ def test_inverse_rows_are_exported_beside_the_relations(tmp_path: Path) -> None:
     read = pd.read_parquet(export(run.folder, tmp_path / "parquet", "parquet") / "relation.parquet")
     assert list(read.columns) == ["label", "kind", "vector", "inverse"]
     assert np.array_equal(np.stack(read["inverse"]), tables["inverse"].numpy())
-    relations = frame(run.folder, "relation")  # what peers see
+    relations = frame_of(tables, run.graph, "relation")  # what peers see
     assert np.array_equal(relations.to_numpy(), np.hstack([tables["relation"].numpy(), tables["inverse"].numpy()]))

@@ -21,7 +21,7 @@ import torch
 
 from fkge.audit.findings import Finding, Triples, Verdict
 from fkge.audit.one_run import EpsilonBound, epsilon_bound
-from fkge.audit.private_training import State, audit_dp, audit_trainer, dedicated_canaries, drift, private_trajectory
+from fkge.audit.private_training import State, audit_dp, dedicated_canaries, drift, matched_filter, private_trajectory
 from fkge.audit.subject import Subject
 from fkge.embed import DpSettings, DpTrainer, make_tables
 from fkge.embed.dp_noise import Noise, fresh_key
@@ -74,23 +74,20 @@ def _private_training(subject: Subject) -> Finding:
     if claimed > _SHOWABLE:
         steps, rate = private.steps_in(epochs), private.rate if sampled else None
         scales[_SCALED] = noise_for(_SCALED, delta, steps, rate) / noise_for(claimed, delta, steps, rate)
-    checks: list[tuple[float, dict[float, EpsilonBound]]] = []
-    with subject.progress.task("auditing private training", len(scales) + 1, "trainings") as task:
-        for claim, scale in scales.items():
-            shares = (1.0, TENTH) if claim == min(scales) else (1.0,)
-            bounds: dict[float, EpsilonBound] = {}
-            for share in shares:
-                noisy = sgd.model_copy(update={"noise": private.noise * scale * share})
-                bounds[share] = _audit(subject, track.train_settings, noisy, epochs, delta)
-                task.advance(1)
-            checks.append((claim, bounds))
-    broken = any(found[1.0].refutes(claim) for claim, found in checks)
-    audited, last = checks[-1]
-    caught = last[TENTH].refutes(audited)
-    bound = checks[0][1][1.0]
+    audited = min(scales)
+    audits = [*((claim, 1.0) for claim in scales), (audited, TENTH)]
+    bounds: dict[tuple[float, float], EpsilonBound] = {}
+    with subject.progress.task("auditing private training", len(audits), "trainings") as task:
+        for claim, share in audits:
+            noisy = sgd.model_copy(update={"noise": private.noise * scales[claim] * share})
+            bounds[claim, share] = _audit(subject, track.train_settings, noisy, epochs, delta)
+            task.advance(1)
+    broken = any(bounds[claim, 1.0].refutes(claim) for claim in scales)
+    caught = bounds[audited, TENTH].refutes(audited)
+    bound = bounds[claimed, 1.0]
     words = f"ε ≥ {bound.epsilon_lower:.2f} shown"
     if claimed > _SHOWABLE:
-        words += f"; at ε = {_SCALED:g}, same code: ≥ {last[1.0].epsilon_lower:.2f}"
+        words += f"; at ε = {_SCALED:g}, same code: ≥ {bounds[audited, 1.0].epsilon_lower:.2f}"
     words += f"; a tenth of the noise would have been caught: {'yes' if caught else 'no'}"
     if adam:
         words += "; by sgd, whose noisy sums are the same"
@@ -102,14 +99,14 @@ def _private_training(subject: Subject) -> Finding:
         {
             "epsilon": claimed, "delta": delta, "noise": private.noise, "rate": private.rate,
             "optimizer": private.optimizer, "audited_optimizer": sgd.optimizer, "confidence": CONFIDENCE,
-            "tenth_caught": caught, "audits": [row for claim, bounds in checks for row in _rows(claim, bounds)],
+            "tenth_caught": caught, "audits": _rows(bounds),
         },
     )  # fmt: skip
 
 
-def _rows(claim: float, bounds: Mapping[float, EpsilonBound]) -> list[dict[str, float]]:
-    """Return the figures of audits of one claim, by share of the noise."""
-    return [{"claim": claim, "noise_share": share, **asdict(bound)} for share, bound in bounds.items()]
+def _rows(bounds: Mapping[tuple[float, float], EpsilonBound]) -> list[dict[str, float]]:
+    """Return the figures of audits by claim and share of the noise."""
+    return [{"claim": claim, "noise_share": share, **asdict(bound)} for (claim, share), bound in bounds.items()]
 
 
 def _audit(subject: Subject, settings: TrainSettings, private: DpSettings, epochs: int, delta: float) -> EpsilonBound:
@@ -121,26 +118,22 @@ def _audit(subject: Subject, settings: TrainSettings, private: DpSettings, epoch
     """
     triples, entities, relations = _part(subject.victim.shared.train, subject.seed)
     settings = settings.model_copy(update={"device": "cpu"})
-    rng, noise = np.random.default_rng([subject.seed, 1]), torch.Generator().manual_seed(subject.seed + 2)
+    steps = epochs
     if private.rate == 1:
         count = _QUICK_CANARIES if subject.quick else _CANARIES
         steps = min(epochs, _QUICK_STEPS if subject.quick else _STEPS)
-        scaled = private.model_copy(update={"noise": private.noise * math.sqrt(steps / epochs)})
-        return audit_trainer(
-            settings, scaled, triples, entities, relations, epochs=steps, delta=delta, rng=rng, canaries=count,
-            noise=noise, confidence=CONFIDENCE,
-        )  # fmt: skip
-
-    count = min(_SAMPLED_CANARIES, max(_CANARIES, _NUMBERS // (3 * settings.dim * epochs)))
+        private = private.model_copy(update={"noise": private.noise * math.sqrt(steps / epochs)})
+    else:
+        count = min(_SAMPLED_CANARIES, max(_CANARIES, _NUMBERS // (3 * settings.dim * epochs)))
+    rng, noise = np.random.default_rng([subject.seed, 1]), torch.Generator().manual_seed(subject.seed + 2)
 
     def train(chosen: Triples) -> list[State]:
         tables = make_tables(settings, entities + 2 * count, relations + count)
-        return private_trajectory(tables, chosen, settings, private, epochs, noise)
+        return private_trajectory(tables, chosen, settings, private, steps, noise)
 
-    return audit_dp(
-        train, triples, dedicated_canaries(entities, relations, count), delta, rng,
-        score=drift(settings.norm), confidence=CONFIDENCE,
-    )  # fmt: skip
+    score = matched_filter(settings, private, triples) if private.rate == 1 else drift(settings.norm)
+    canaries = dedicated_canaries(entities, relations, count)
+    return audit_dp(train, triples, canaries, delta, rng, score=score, confidence=CONFIDENCE)
 
 
 def _part(train: Triples, seed: int) -> tuple[Triples, int, int]:
@@ -172,9 +165,9 @@ def _votes(subject: Subject) -> Finding:
     bounds = {}
     with subject.progress.task("auditing votes", 2, "rounds") as task:
         for share in (1.0, TENTH):
-            bounds[share] = _audit_votes(game.teachers, game.lam / share, rows, queries, delta, subject.seed)
+            bounds[claim, share] = _audit_votes(game.teachers, game.lam / share, rows, queries, delta, subject.seed)
             task.advance(1)
-    honest, caught = bounds[1.0], bounds[TENTH].refutes(claim)
+    honest, caught = bounds[claim, 1.0], bounds[claim, TENTH].refutes(claim)
     common = len(subject.track(subject.owner).exchange.common(subject.peer))
     return Finding(
         f"each host row: ({claim:.3g}, {delta:g})-DP over {queries} votes; the client's vectors: no guarantee",
@@ -184,7 +177,7 @@ def _votes(subject: Subject) -> Finding:
         f"{'yes' if caught else 'no'}; one game of this run asks {game.queries(common):,} votes",
         {
             "epsilon": claim, "delta": delta, "queries": queries, "queries_in_a_game": game.queries(common),
-            "confidence": CONFIDENCE, "tenth_caught": caught, "audits": _rows(claim, bounds),
+            "confidence": CONFIDENCE, "tenth_caught": caught, "audits": _rows(bounds),
         },
     )  # fmt: skip
 

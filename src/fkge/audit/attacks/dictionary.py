@@ -93,9 +93,7 @@ def attack(subject: Subject) -> Finding:
         f"hashes: {share:.0%} of {len(labels):,} in {seconds:.2f} s; PSI: {len(psi.labels)}, "
         f"tokens: {len(by_tokens.labels)}",
         {
-            "hashed": {
-                "recovered": share, "labels": len(labels), "seconds": round(seconds, 4), "hash": hashed.hash,
-            },
+            "hashed": {"recovered": share, "labels": len(labels), "seconds": round(seconds, 4), "hash": hashed.hash},
             "psi": psi.summary(len(words)), "tokens": by_tokens.summary(len(every)),
         },
     )  # fmt: skip
@@ -108,14 +106,7 @@ def salted(name: str, salt: bytes = b"") -> Hash:
 
 def keyed_blake2b(key: bytes, person: bytes = b"", size: int = 32) -> Hash:
     """Return BLAKE2b under a known key. A short digest is not the beginning of a long one: its size is hashed too."""
-    start = hashlib.blake2b(digest_size=size, key=key, person=person)
-
-    def digest(label: str) -> bytes:
-        one = start.copy()
-        one.update(label.encode())
-        return one.digest()
-
-    return digest
+    return lambda label: hashlib.blake2b(label.encode(), digest_size=size, key=key, person=person).digest()
 
 
 def usual_hashes(salts: Iterable[bytes] = ()) -> dict[str, Hash]:
@@ -154,9 +145,8 @@ def look_up(tokens: Iterable[bytes], labels: Iterable[str], hashes: Mapping[str,
         raise SettingsError("a dictionary needs a hash to try; see usual_hashes()")
     found: dict[str, set[str]] = {name: set() for name in hashes}
     explained: set[bytes] = set()
-    tried = 0
-    for label in dict.fromkeys(labels):
-        tried += 1
+    tried = set(labels)
+    for label in tried:
         for name, function in hashes.items():
             digest = function(label)
             hits = {digest[:width] for width in widths if width <= len(digest)} & known
@@ -165,14 +155,12 @@ def look_up(tokens: Iterable[bytes], labels: Iterable[str], hashes: Mapping[str,
                 found[name].add(label)
     best = max(found, key=lambda name: len(found[name]))
     recovered = tuple(sorted(set().union(*found.values())))
-    chance = sum(tried * len(hashes) * 256.0 ** -len(token) for token in known)
+    chance = sum(len(tried) * len(hashes) * 256.0 ** -len(token) for token in known)
     return Recovered(recovered, best if found[best] else "", len(known), len(explained) / len(known), chance)
 
 
 def _sample(items: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
-    if len(items) <= most:
-        return list(items)
-    return [items[i] for i in np.sort(rng.permutation(len(items))[:most])]
+    return [items[i] for i in np.sort(rng.permutation(len(items))[:most])] if len(items) > most else list(items)
 
 
 def _transcript(subject: Subject, most: int, rng: np.random.Generator) -> tuple[list[bytes], list[str]]:

@@ -37,7 +37,7 @@ from fkge.embed import DpTrainer, Tables, Trainer, make_tables
 from fkge.errors import SettingsError
 from fkge.evaluation.scoring import score_triples
 from fkge.federation import Owner
-from fkge.graph.graph import HEAD, RELATION, TAIL
+from fkge.graph.graph import HEAD, TAIL
 
 Scorer: TypeAlias = Callable[[Triples], Floats]
 """Maps triples (n, 3) to (n,) scores, higher for what looks like a training triple."""
@@ -106,9 +106,7 @@ def _scorer(tables: Tables, common: Common, track: Owner) -> Scorer:
 
 def _ids(positions: Triples, common: Common) -> Triples:
     """Convert triples (n, 3) from positions in an alignment to one owner's ids."""
-    ids = np.asarray(positions, np.int64).reshape(-1, 3)
-    return np.stack([common.entities[ids[:, HEAD]], common.relations[ids[:, RELATION]],
-                     common.entities[ids[:, TAIL]]], axis=1)  # fmt: skip
+    return renamed(np.asarray(positions, np.int64).reshape(-1, 3), common.entities, common.relations)
 
 
 def _targets(subject: Subject, common: Common, part: str, *, confidential: bool) -> Triples:
@@ -172,24 +170,19 @@ def _shadow(subject: Subject, score: Scorer, targets: Triples) -> Floats:
     """
     peer = subject.track(subject.peer)
     theirs = peer.exchange.common(subject.owner)
-    place = {
-        "entity": _placed(len(peer.graph.entities), theirs.entities),
-        "relation": _placed(len(peer.graph.relations), theirs.relations),
-    }
+    entities, relations = len(peer.graph.entities), len(peer.graph.relations)
     own = peer.graph.train.astype(np.int64)
-    background = np.stack(
-        [place["entity"][own[:, HEAD]], place["relation"][own[:, RELATION]], place["entity"][own[:, TAIL]]], axis=1
-    )
+    background = renamed(own, _placed(entities, theirs.entities), _placed(relations, theirs.relations))
     size = max(0, len(subject.victim.shared.train) - len(targets) // 2)
     rng = np.random.default_rng([subject.seed, 11])
     background = background[rng.permutation(len(background))[:size]]
-    wide = Common(np.arange(len(peer.graph.entities)), np.arange(len(peer.graph.relations)))
+    wide = Common(np.arange(entities), np.arange(relations))
     epochs = subject.track(subject.owner).plan.total
 
     with subject.progress.task("training shadows", _SHADOWS, "models") as task:
 
         def train(triples: Triples, seed: int) -> Scorer:
-            tables = _trained(peer, triples, len(wide.entities), len(wide.relations), epochs, seed)
+            tables = _trained(peer, triples, entities, relations, epochs, seed)
             task.advance(1)
             return _scorer(tables, wide, peer)
 
@@ -198,8 +191,7 @@ def _shadow(subject: Subject, score: Scorer, targets: Triples) -> Floats:
 
 def _placed(rows: int, shared: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return (rows,) a new number for each id: shared ones first, in the order agreed on, then the others."""
-    out = np.full(rows, -1, np.int64)
-    out[shared] = np.arange(len(shared))
+    out = _places(rows, shared)
     out[out < 0] = np.arange(len(shared), rows)
     return out
 
@@ -286,12 +278,7 @@ def corrupted(triples: Triples, candidates: npt.NDArray[Any], count: int, rng: n
 
 
 def calibrated(
-    score: Scorer,
-    triples: Triples,
-    candidates: npt.NDArray[Any],
-    rng: np.random.Generator,
-    *,
-    corruptions: int = 32,
+    score: Scorer, triples: Triples, candidates: npt.NDArray[Any], rng: np.random.Generator, *, corruptions: int = 32
 ) -> Floats:
     """Return scores minus the mean score of corruptions, (n,): hubs and loose relations no longer look like members.
 
@@ -376,10 +363,18 @@ def between(triples: Triples, entities: npt.NDArray[Any], relations: npt.NDArray
         triples: (n, 3) in the victim's ids.
         entities, relations: the victim's ids of the rows sent, in the order they were sent.
     """
-    places = []
-    for column, held in ((HEAD, entities), (RELATION, relations), (TAIL, entities)):
-        place = np.full(int(max(triples[:, column].max(initial=0), np.max(held, initial=0))) + 1, -1, np.int64)
-        place[np.asarray(held, np.int64)] = np.arange(len(held))
-        places.append(place[triples[:, column]])
-    out = np.stack(places, axis=1)
+    rows = 1 + int(max(np.max(ids, initial=0) for ids in (triples, entities, relations)))
+    out = renamed(triples, _places(rows, entities), _places(rows, relations))
     return out[(out >= 0).all(axis=1)]
+
+
+def renamed(triples: Triples, entities: npt.NDArray[Any], relations: npt.NDArray[Any]) -> Triples:
+    """Return triples (n, 3) with the new ids that `entities` and `relations` have for the old ones."""
+    return np.stack([names[triples[:, i]] for i, names in enumerate((entities, relations, entities))], axis=1)
+
+
+def _places(rows: int, held: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return (rows,) the place of each id among those `held`, or -1."""
+    out = np.full(rows, -1, np.int64)
+    out[np.asarray(held, np.int64)] = np.arange(len(held))
+    return out

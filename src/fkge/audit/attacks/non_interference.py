@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fkge.audit.findings import Finding, Verdict
-from fkge.audit.subject import EpochCounter, Subject
+from fkge.audit.subject import Subject, epoch_counter
 from fkge.experiment.engines import InProcess
 from fkge.experiment.simulation import Simulation
 from fkge.federation import Federation, FederationSettings
@@ -99,9 +99,8 @@ def disturbed(member: Member, seed: int = 0) -> Member:
         shared = member.policy.mask(wider, split)
         secrets = triples[~shared]
         kept = secrets[rng.random(len(secrets)) < 0.4]
-        splits[split] = tidy(
-            np.concatenate([triples[shared], kept, _invented(wider, member.policy, len(secrets), rng)])
-        )
+        invented = _invented(wider, member.policy, len(secrets), rng)
+        splits[split] = tidy(np.concatenate([triples[shared], kept, invented]))
     return replace(member, graph=_trimmed(replace(wider, splits=splits)))
 
 
@@ -119,10 +118,9 @@ def _trimmed(graph: Graph) -> Graph:
     """Return the graph with the vocabulary that its triples use, as a reader would have made it."""
     facts = graph.facts
     entities, relations = np.unique(facts[:, [HEAD, TAIL]]), np.unique(facts[:, RELATION])
-    place_e, place_r = np.zeros(len(graph.entities), np.int32), np.zeros(len(graph.relations), np.int32)
-    place_e[entities], place_r[relations] = np.arange(len(entities)), np.arange(len(relations))
+    columns = list(enumerate((entities, relations, entities)))
     splits = {
-        split: np.stack([place_e[t[:, HEAD]], place_r[t[:, RELATION]], place_e[t[:, TAIL]]], axis=1)
+        split: np.stack([np.searchsorted(ids, t[:, i]) for i, ids in columns], axis=1).astype(np.int32)
         for split, t in graph.splits.items()
     }
     return replace(
@@ -173,7 +171,7 @@ def non_interference(
         )
         with progress.task(f"the federation with {('its', 'other')[number]} secrets", None, "epochs") as task:
             recordings = folder / "tapes"
-            InProcess(simulation.owners, EpochCounter(task), recordings=recordings).run(simulation.arm("federated"))
+            InProcess(simulation.owners, epoch_counter(task), recordings=recordings).run(simulation.arm("federated"))
         sent.append({name: list(sent_messages(recordings / f"{name}.tape")) for name in world.members})
         owners.append({owner.name: owner for owner in simulation.owners})
     found = {}

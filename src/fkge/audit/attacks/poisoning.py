@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fkge.audit.findings import Finding, Verdict
-from fkge.audit.subject import EpochCounter, Subject, nearest
+from fkge.audit.subject import Subject, epoch_counter, nearest
 from fkge.embed import Tables
 from fkge.errors import SettingsError
 from fkge.evaluation import Known, metrics, rank
@@ -106,7 +106,7 @@ def attack(subject: Subject) -> Finding:
     poisons: dict[str, Poison | None] = {"honest": None, **_poisons(subject, target)}
     defences = {n: d for n, d in DEFENCES.items() if not subject.quick or n != "limits"}
     with subject.progress.task("poisoning", None, "epochs") as task:
-        InProcess(simulation.owners, EpochCounter(task)).run(simulation.arm("independent"))
+        InProcess(simulation.owners, epoch_counter(task)).run(simulation.arm("independent"))
         before = _score(victim, "independent", simulation, target)
         scores: dict[str, dict[str, Score]] = {}
         for defence, changes in defences.items():
@@ -115,7 +115,7 @@ def attack(subject: Subject) -> Finding:
                 owners = [_owner(simulation, owner, changes, poison if owner == hostile else None)
                           for owner in simulation.spec.owners]  # fmt: skip
                 arm = replace(simulation.arm("federated"), name=f"{name}, {defence}")
-                InProcess(owners, EpochCounter(task)).run(arm)
+                InProcess(owners, epoch_counter(task)).run(arm)
                 score = _score(victim, arm.name, simulation, target, best="backtrack" in defence)
                 scores[defence][name] = replace(score, drop=before.mrr - score.mrr)
     worst = {

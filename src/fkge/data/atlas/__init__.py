@@ -31,9 +31,7 @@ ORIGINS = {
     "locales": Origin(
         "babel", "2.18.0", "Unicode-3.0", "Unicode CLDR, © Unicode, Inc., as Babel packs it; code BSD-3-Clause"
     ),
-    "languages": Origin(
-        owners.GFLANGUAGES.package, owners.GFLANGUAGES.version, "Apache-2.0", "Google Fonts' languages, Google LLC"
-    ),
+    "languages": owners.GFLANGUAGES.origin("Apache-2.0", "Google Fonts' languages, Google LLC"),
     "almanac": Origin(
         "countryinfo",
         "1.0.1",

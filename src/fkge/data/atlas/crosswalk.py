@@ -43,10 +43,9 @@ def _assigned() -> dict[tuple[str, str], str]:
     assigned = {code: f"subdivision:{'-'.join(code)}" for code in codes if code[0] in ISO_CODED}
     assigned |= _cities()
     votes = {code: count for code, count in _votes().items() if code not in assigned}
-    most: dict[str, int] = defaultdict(int)
+    most = Counter[str]()
     for count in votes.values():
-        for name, number in count.items():
-            most[name] = max(most[name], number)
+        most |= count  # the greater of both, by name
     for code, count in sorted(votes.items()):
         name, number = min(count.items(), key=lambda item: (-item[1], item[0]))
         taken = name in assigned.values()

@@ -93,12 +93,9 @@ def language(code: str) -> str | None:
 
 @cache
 def _languages() -> dict[str, str]:
-    codes = {}
-    for item in package("pycountry").languages:
-        for key in ("alpha_3", "alpha_2", "bibliographic"):
-            if code := getattr(item, key, None):
-                codes[code] = item.alpha_3
-    return codes
+    listed = package("pycountry").languages
+    keys = ("alpha_3", "alpha_2", "bibliographic")
+    return {code: item.alpha_3 for item in listed for key in keys if (code := getattr(item, key, None))}
 
 
 def currency(code: str) -> str | None:

