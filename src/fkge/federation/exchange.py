@@ -346,7 +346,7 @@ class GameHost:
             entities, relations = got.neighbours[:k], got.neighbours[k:]
             check_triples(self._structure.triples, n + len(entities), len(relation) + len(relations))
             virtual = Virtual(entities, relations, self._structure.triples)
-        spent = got.spent
+        spent = self._game.spent
         price: dict[str, float] = {"queries": spent.queries}
         if math.isfinite(spent.epsilon):  # without noise there is no ε
             price |= {"epsilon_paper_per_sample": spent.epsilon, "epsilon_paper_per_batch": spent.epsilon_per_batch}

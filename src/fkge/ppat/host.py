@@ -17,18 +17,7 @@ from torch.nn import functional as F
 from fkge.embed.dp_noise import Noise
 from fkge.errors import PeerError, SettingsError
 from fkge.ppat.discriminators import Discriminators
-from fkge.ppat.messages import (
-    Candidate,
-    FromClient,
-    FromHost,
-    Gradient,
-    Received,
-    Role,
-    Samples,
-    check_step,
-    check_vectors,
-    unexpected,
-)
+from fkge.ppat.messages import Candidate, FromClient, FromHost, Gradient, Received, Role, Samples, check_vectors
 from fkge.ppat.settings import PpatSettings
 from fkge.privacy.moments import PaperMoments
 
@@ -48,28 +37,6 @@ class Spent:
     epsilon: float
     epsilon_of_votes: float
     epsilon_per_batch: float
-
-
-@dataclass(frozen=True, eq=False)
-class Translation:
-    """The result of a game at the host.
-
-    Attributes:
-        vectors: (n, d_host), the client's aligned rows in the host's space, by the best candidate.
-        neighbours: (m, d_host), by the same candidate; None if the client sent none.
-        step: adversarial steps done when that candidate was made.
-        criteria: by step, the CSLS criterion of every candidate. Made with raw Y: for the host only.
-        spent: the price of the votes.
-        bytes_in, bytes_out: tensor data in the messages, repetitions not counted.
-    """
-
-    vectors: Tensor
-    neighbours: Tensor | None
-    step: int
-    criteria: dict[int, float]
-    spent: Spent
-    bytes_in: int
-    bytes_out: int
 
 
 def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator | Noise) -> Tensor:
@@ -182,10 +149,13 @@ class PpatHost(Role[FromClient, FromHost]):
 
     Attributes:
         teachers, student: the discriminators, for inspection at the host.
+        criterion: the CSLS criterion of the best candidate. Made with raw Y: for the host only.
 
     Raises:
         SettingsError: there are fewer rows than teachers.
     """
+
+    _takes = (Samples, Candidate)
 
     def __init__(
         self, rows: Tensor, settings: PpatSettings, generator: torch.Generator, noise: Noise | None = None
@@ -200,12 +170,10 @@ class PpatHost(Role[FromClient, FromHost]):
         self._noise = noise or generator
         self.teachers = Teachers(self._rows, settings, generator)
         self.student = Student(rows.shape[1], settings, generator, rows.dtype)
-        self._done = 0
         self._owed = settings.candidate_due(0)
         self._votes = PaperMoments(settings.lam, settings.delta)
-        self._criteria: dict[int, float] = {}
+        self.criterion = -math.inf
         self._best: Candidate | None = None
-        self._bytes_in = self._bytes_out = 0
 
     @property
     def finished(self) -> bool:
@@ -225,49 +193,25 @@ class PpatHost(Role[FromClient, FromHost]):
         return Spent(queries, bound(queries), self._votes.epsilon, bound(self._done))
 
     @property
-    def translation(self) -> Translation:
-        """The best candidate so far and its price."""
+    def translation(self) -> Candidate:
+        """The best candidate so far: the client's rows in the host's space."""
         if self._best is None:
             raise RuntimeError("no candidate has come yet")
-        best = self._best
-        return Translation(
-            best.vectors, best.neighbours, best.step, dict(self._criteria), self.spent, self._bytes_in, self._bytes_out
-        )
+        return self._best
 
-    def _check_form(self, message: FromClient) -> None:
-        if not isinstance(message, Samples | Candidate):
-            raise unexpected(message, self._due())
-        check_step(message)
+    def _check_vectors(self, message: FromClient) -> None:
         n, dim = self._rows.shape
         rows = self.settings.batch_of(n) if isinstance(message, Samples) else n
         check_vectors(message, message.vectors, (rows, dim), self._rows.dtype)
         if isinstance(message, Candidate) and message.neighbours is not None:
             check_vectors(message, message.neighbours, (None, dim), self._rows.dtype)
 
-    def _check_turn(self, message: FromClient) -> None:
-        wanted = Candidate if self._owed else Samples
-        if self.finished or type(message) is not wanted or message.step != self._done:
-            raise unexpected(message, self._due())
-        if isinstance(message, Candidate) and self._best is not None:
-            before, now = (0 if c.neighbours is None else len(c.neighbours) for c in (self._best, message))
-            if before != now:
-                raise PeerError(f"Candidate of step {message.step}: {now} neighbours, but {before} in the one before")
-
-    def _due(self) -> str:
-        if self.finished:
-            return "nothing"
-        return f"{'Candidate' if self._owed else 'Samples'} of step {self._done}"
+    @property
+    def _due(self) -> type[FromClient] | str:
+        return "nothing" if self.finished else Candidate if self._owed else Samples
 
     def _act(self, message: FromClient) -> FromHost:
-        answer: FromHost
-        if isinstance(message, Samples):
-            answer = self._play(message)
-        else:
-            self._weigh(message)
-            answer = Received(message.step)
-        self._bytes_in += message.nbytes
-        self._bytes_out += answer.nbytes
-        return answer
+        return self._play(message) if isinstance(message, Samples) else self._weigh(message)
 
     def _play(self, message: Samples) -> Gradient:
         """Do one round of Algorithm 2."""
@@ -282,22 +226,26 @@ class PpatHost(Role[FromClient, FromHost]):
         self._owed = s.candidate_due(self._done)
         return Gradient(message.step, answer)
 
-    def _weigh(self, message: Candidate) -> None:
+    def _weigh(self, message: Candidate) -> Received:
         """Keep the candidate if it is the best by CSLS.
 
         The criterion is computed on raw Y, without noise, so ε does not cover it: the client must not learn which
         candidate won, nor by how much. That is why it sends its whole translation every time and gets `Received` every
         time, instead of being asked for the best one, and why the game does not stop when the criterion stagnates.
         """
+        if self._best is not None:
+            before, now = (0 if c.neighbours is None else len(c.neighbours) for c in (self._best, message))
+            if before != now:
+                raise PeerError(f"Candidate of step {message.step}: {now} neighbours, but {before} in the one before")
         n, some = len(self._rows), min(len(self._rows), self.settings.csls_rows)
         chosen = torch.arange(some) * n // some
         value = csls_criterion(message.vectors[chosen], self._rows[chosen], self.settings.csls_k)
         if math.isnan(value):  # Y itself may not be finite; the client must not learn that
             value = -math.inf
-        if self._best is None or value > self._criteria[self._best.step]:
-            self._best = message
-        self._criteria[message.step] = value
+        if self._best is None or value > self.criterion:
+            self._best, self.criterion = message, value
         self._owed = False
+        return Received(message.step)
 
 
 def csls_criterion(x: Tensor, y: Tensor, k: int = 10, chunk: int = 1024) -> float:
