@@ -6,7 +6,7 @@ messages into messages (`step`) and does nothing else: no network, no clock, no 
 
 What is private here, and what is not:
 
-- The host's Y reaches the client through noisy votes only; their price is counted (`PaperMoments`).
+- The host's Y reaches the client through noisy votes only; their price is counted (`fkge.privacy.moments`).
 - The client's X has no protection at all: G(X) goes to the host as it is. Where both have the same width W begins as
   the identity, so the first samples *are* rows of X, and a host that follows W's steps, whose gradients are its own
   answers, recovers all the others too (`fkge.audit.attacks.reconstruction`). What a client sends must be fit for

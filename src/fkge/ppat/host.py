@@ -19,7 +19,7 @@ from fkge.errors import PeerError, SettingsError
 from fkge.ppat.discriminators import Discriminators
 from fkge.ppat.messages import Candidate, FromClient, FromHost, Gradient, Received, Role, Samples, check_vectors
 from fkge.ppat.settings import PpatSettings
-from fkge.privacy.moments import PaperMoments
+from fkge.privacy.moments import paper_epsilon
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,11 @@ class Spent:
     Attributes:
         queries: samples voted on.
         epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to publish.
-        epsilon_of_votes: ε̂ for the actual votes. It depends on Y, hence is private itself.
         epsilon_per_batch: what the paper reports: ε̂ as if a whole batch were one query. It guarantees nothing.
     """
 
     queries: int
     epsilon: float
-    epsilon_of_votes: float
     epsilon_per_batch: float
 
 
@@ -171,7 +169,6 @@ class PpatHost(Role[FromClient, FromHost]):
         self.teachers = Teachers(self._rows, settings, generator)
         self.student = Student(rows.shape[1], settings, generator, rows.dtype)
         self._owed = settings.candidate_due(0)
-        self._votes = PaperMoments(settings.lam, settings.delta)
         self.criterion = -math.inf
         self._best: Candidate | None = None
 
@@ -183,14 +180,8 @@ class PpatHost(Role[FromClient, FromHost]):
     @property
     def spent(self) -> Spent:
         """The price so far; also of a game that broke off."""
-
-        def bound(queries: int) -> float:
-            moments = PaperMoments(self.settings.lam, self.settings.delta)
-            moments.add_bound(queries)
-            return moments.epsilon
-
-        queries = self._votes.queries
-        return Spent(queries, bound(queries), self._votes.epsilon, bound(self._done))
+        s, queries = self.settings, self._done * self.settings.batch_of(len(self._rows))
+        return Spent(queries, paper_epsilon(queries, s.lam, s.delta), paper_epsilon(self._done, s.lam, s.delta))
 
     @property
     def translation(self) -> Candidate:
@@ -217,9 +208,6 @@ class PpatHost(Role[FromClient, FromHost]):
         """Do one round of Algorithm 2."""
         s = self.settings
         votes = self.teachers.vote(message.vectors)
-        for ones, count in enumerate(votes.bincount().tolist()):
-            if count:
-                self._votes.add(s.teachers - ones, ones, count)
         labels = noisy_labels(votes, s.teachers, s.lam, self._noise)
         answer = self.student.judge(message.vectors, labels)
         self._done += 1

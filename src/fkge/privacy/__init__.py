@@ -21,5 +21,4 @@ from fkge.privacy.ledger import Budget as Budget
 from fkge.privacy.ledger import Entry as Entry
 from fkge.privacy.ledger import Ledger as Ledger
 from fkge.privacy.ledger import Spent as Spent
-from fkge.privacy.moments import PaperMoments as PaperMoments
 from fkge.privacy.statement import describe as describe

@@ -11,78 +11,29 @@ Y and can be observed, such as when a game stops or whether the host accepted it
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
 
-class PaperMoments:
-    """Count queries and price them.
+def paper_epsilon(queries: int, lam: float, delta: float) -> float:
+    """Return ε̂ = min over l of (α(l) + log 1/δ)/l of so many queries, whatever their votes were; 0 for none.
 
-    An ε that depends on the votes (`add`) depends on Y, so it is itself private and must not leave the host. The bound
-    that holds for any votes (`add_bound`) may be published.
+    α(l) is the first term of Eq. 9, which holds for any votes, and so does not depend on Y. The second one does: its ε
+    would be private itself; and with the paper's λ and four teachers it is not the smaller one.
 
     Args:
+        queries: how many samples were voted on.
         lam: λ; every vote count got Laplace noise of scale 1/λ. 0 stands for no noise: ε is infinite.
         delta: δ.
     """
-
-    def __init__(self, lam: float, delta: float) -> None:
-        if not (lam >= 0 and 0 < delta < 1):
-            raise ValueError(f"need λ ≥ 0 and 0 < δ < 1, got {lam} and {delta}")
-        self.lam = lam
-        self.delta = delta
-        self._margins: Counter[int | None] = Counter()
-
-    @property
-    def queries(self) -> int:
-        """Number of queries counted."""
-        return self._margins.total()
-
-    def add(self, n0: int, n1: int, count: int = 1) -> None:
-        """Count queries whose teachers cast `n0` votes for 0 and `n1` for 1."""
-        self._margins[abs(n0 - n1)] += count
-
-    def add_bound(self, count: int = 1) -> None:
-        """Count queries whatever their votes."""
-        self._margins[None] += count
-
-    @property
-    def epsilon(self) -> float:
-        """ε̂ = min over l of (α(l) + log 1/δ)/l, for whole l ≥ 1; 0 without queries."""
-        if self.queries == 0:
-            return 0.0
-        if self.lam == 0:
-            return math.inf
-        orders = _orders(self.lam, self.delta)
-        alpha = sum(count * moment(orders, self.lam, margin) for margin, count in self._margins.items())
-        return float(np.min((alpha + math.log(1 / self.delta)) / orders))
-
-
-def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> npt.NDArray[np.float64]:
-    """Return what one query adds to α(l), Eq. 9, for each l in `orders`.
-
-    Args:
-        orders: (k,) the orders l.
-        lam: λ.
-        margin: |n₀ − n₁|, or None for the bound that holds for any votes.
-    """
-    bound: npt.NDArray[np.float64] = 2 * lam**2 * orders * (orders + 1)
-    if margin is None:
-        return bound
-    log_q = math.log((2 + lam * margin) / 4) - lam * margin  # q itself may be too small for a float
-    # The paper prints the second term without its condition. PATE's theorem 3 has it for q < 1/(1 + e^{2λ}) only,
-    # which also keeps 1 − e^{2λ}q positive; beyond it nothing proves the term.
-    if log_q >= -np.logaddexp(0, 2 * lam):
-        return bound
-    q, grown = math.exp(log_q), math.exp(log_q + 2 * lam)
-    stay = math.log1p(-q) + orders * (math.log1p(-q) - math.log1p(-grown))
-    move = log_q + 2 * lam * orders
-    return np.minimum(bound, np.logaddexp(stay, move))
-
-
-def _orders(lam: float, delta: float) -> npt.NDArray[np.float64]:
-    """Return orders l beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound."""
+    if not (lam >= 0 and 0 < delta < 1):
+        raise ValueError(f"need λ ≥ 0 and 0 < δ < 1, got {lam} and {delta}")
+    if queries == 0:
+        return 0.0
+    if lam == 0:
+        return math.inf
+    # Orders beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound.
     best = math.sqrt(math.log(1 / delta) / 2) / lam
-    return np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)
+    orders = np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)
+    alpha = queries * (2 * lam**2 * orders * (orders + 1))
+    return float(np.min((alpha + math.log(1 / delta)) / orders))

@@ -13,7 +13,7 @@ from fkge.embed.dp_noise import Noise
 from fkge.ppat import Candidate, Gradient, PpatClient, PpatHost, PpatSettings, Received, Samples
 from fkge.ppat.host import Student, csls_criterion, laplace, noisy_labels
 from fkge.ppat.messages import LIMIT
-from fkge.privacy import PaperMoments
+from fkge.privacy.moments import paper_epsilon
 from tests.unit.ppat.pairs import cloud, pair, run_game, seeded
 
 
@@ -119,10 +119,7 @@ def test_host_counts_every_sample_and_names_the_papers_figure_apart() -> None:
     spent = host.spent
     assert spent.queries == 29 * 32 == settings.queries(50)
     assert f"{spent.epsilon_per_batch:.2f}" == "2.73"
-    moments = PaperMoments(0.05, 1e-5)
-    moments.add_bound(29 * 32)
-    assert spent.epsilon == moments.epsilon > 19
-    assert spent.epsilon_of_votes <= spent.epsilon
+    assert spent.epsilon == paper_epsilon(29 * 32, 0.05, 1e-5) > 19
 
 
 def test_the_price_of_an_aborted_game_is_known() -> None:

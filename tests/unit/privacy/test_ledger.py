@@ -302,6 +302,6 @@ def test_two_open_ledgers_and_several_threads_share_a_budget(tmp_path: Path) -> 
 
 def test_public_names() -> None:
     assert {name for name, value in vars(fkge.privacy).items() if isinstance(value, type) or callable(value)} == {
-        "Budget", "Entry", "Head", "Ledger", "PaperMoments", "Release", "Spent", "Tally", "Unprotected", "describe",
+        "Budget", "Entry", "Head", "Ledger", "Release", "Spent", "Tally", "Unprotected", "describe",
         "fits", "noise_for", "paper_price", "price",
     }  # fmt: skip
