@@ -27,27 +27,12 @@ from fkge.errors import PeerError, SettingsError
 from fkge.federation import wire_pb2
 from fkge.federation.egress import Released
 from fkge.federation.exchange import Ack, Structure, Update
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.messages import HANDSHAKE
 from fkge.federation.varint import decode_varint, encode_varint
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
 KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Signal,
-        Request,
-        Accept,
-        Defer,
-        Refuse,
-        Abort,
-        Update,
-        Structure,
-        Ack,
-        Samples,
-        Gradient,
-        Candidate,
-        Received,
-    )
+    kind.__name__: kind for kind in (*HANDSHAKE, Update, Structure, Ack, Samples, Gradient, Candidate, Received)
 }
 """Every message that may pass between owners."""
 

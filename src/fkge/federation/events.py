@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.messages import Handshake
 
 Peer: TypeAlias = str
 
@@ -73,9 +73,7 @@ class Joined(_OfPeer):
     """A peer is there, for the first time or again."""
 
 
-Event: TypeAlias = (
-    Begin | Finished | Wake | Signal | Request | Accept | Defer | Refuse | Abort | Received | Served | Lost | Joined
-)
+Event: TypeAlias = Begin | Finished | Wake | Handshake | Received | Served | Lost | Joined
 EVENTS: tuple[type, ...] = get_args(Event)
 
 
@@ -100,7 +98,7 @@ class Send:
     """Send a message to a peer: one of this type, with this owner as its `peer` and these fields where it has them."""
 
     to: Peer
-    message: type[Signal] | type[Request] | type[Accept] | type[Defer] | type[Refuse] | type[Abort]
+    message: type[Handshake]
     session: int = 0
     news: bool = True
     last: bool = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -126,37 +126,17 @@ FROM_CLIENT = (Update, Structure, Samples, Candidate)
 """Messages of a client; all others within an exchange are a host's."""
 
 
-class ClientRole(Protocol):
-    """The side that translates."""
-
-    def start(self) -> Message:
-        """The opening message."""
-
-    def step(self, message: Message) -> Message | None:
-        """The next message; None when the exchange is complete."""
-
-
-class HostRole(Protocol):
-    """The side that learns."""
-
-    update: ReceivedUpdate | None
-    """Set once the exchange is complete."""
-
-    def step(self, message: Message) -> Message:
-        """The answer to a message."""
-
-
 # -- one message -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
 class Sender:
     """The client of the modes with one message."""
 
-    def __init__(self, update: Update) -> None:
-        self._update = update
+    update: Update
 
     def start(self) -> Message:
-        return self._update
+        return self.update
 
     def step(self, message: Message) -> Message | None:
         _check_ack(message)
@@ -187,66 +167,64 @@ def hidden(update: Update, generator: torch.Generator) -> Update:
     )
 
 
+@dataclass(eq=False)
 class Receiver:
     """The host of the modes with one message.
 
-    Args:
+    Attributes:
         peer: the client.
         shapes: (rows, width) expected of each kind.
         dtype: of every vector.
         align: align the rows with the host's, whatever frame they claim to be in.
         wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
+        update: set once the exchange is complete.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        shapes: Mapping[Kind, tuple[int, int]],
-        dtype: torch.dtype,
-        align: bool = False,
-        wanted: frozenset[str] = frozenset(),
-    ) -> None:
-        self.update: ReceivedUpdate | None = None
-        self._peer, self._shapes, self._dtype, self._align, self._wanted = peer, shapes, dtype, align, wanted
+    peer: str
+    shapes: Mapping[Kind, tuple[int, int]]
+    dtype: torch.dtype
+    align: bool = False
+    wanted: frozenset[str] = frozenset()
+    update: ReceivedUpdate | None = None
 
     def step(self, message: Message) -> Message:
         if not isinstance(message, Update):
             raise PeerError(f"got {type(message).__name__} where Update was due")
         for extra, fields in EXTRAS.items():
-            if extra not in self._wanted and any(getattr(message, name) is not None for name in fields):
-                raise PeerError(f"Update: {self._peer} sent {extra}, which was not agreed on")
+            if extra not in self.wanted and any(getattr(message, name) is not None for name in fields):
+                raise PeerError(f"Update: {self.peer} sent {extra}, which was not agreed on")
         rows = {kind: getattr(message, kind) for kind in KINDS}
         weights = {kind: getattr(message, f"{kind}_weight") for kind in KINDS}
         moments = {kind: getattr(message, f"{kind}_moments") for kind in KINDS}
         for kind in KINDS:
-            n, width = self._shapes[kind]
-            check_vectors(message, rows[kind], (n, width), self._dtype)
+            n, width = self.shapes[kind]
+            check_vectors(message, rows[kind], (n, width), self.dtype)
             if weights[kind] is not None:
                 if weights[kind].shape != (n,):
                     raise PeerError(f"Update: {kind} weights of shape {tuple(weights[kind].shape)}, due {(n,)}")
-                check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self._dtype)
+                check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self.dtype)
                 if bool((weights[kind] < 0).any()):
-                    raise PeerError(f"Update: a weight of {self._peer}'s {kind} rows is negative")
+                    raise PeerError(f"Update: a weight of {self.peer}'s {kind} rows is negative")
             if moments[kind] is not None:
                 self._check_moments(message, kind, moments[kind])
         self.update = ReceivedUpdate(
-            self._peer, rows, frame=message.frame,
+            self.peer, rows, frame=message.frame,
             weights=weights if all(w is not None for w in weights.values()) else None,
             moments=moments if all(m is not None for m in moments.values()) else None,
-            refine=self._align or message.frame == HIDDEN,
-            virtual=_virtual(message, self._shapes, self._dtype),
+            refine=self.align or message.frame == HIDDEN,
+            virtual=_virtual(message, self.shapes, self.dtype),
         )  # fmt: skip
         return Ack(message.step)
 
     def _check_moments(self, message: Update, kind: Kind, moments: Tensor) -> None:
         """Raise `PeerError` unless it is what some optimiser keeps; which, only the host's own optimiser decides."""
-        n, width = self._shapes[kind]
+        n, width = self.shapes[kind]
         if moments.ndim != 3 or len(moments) not in _KEPT or moments.shape[1:] != (n, width):
             due = " or ".join(str((k, n, width)) for k in sorted(_KEPT))
             raise PeerError(f"Update: moments of shape {tuple(moments.shape)}, due {due}")
-        check_vectors(message, moments.reshape(-1, width), (len(moments) * n, width), self._dtype)
+        check_vectors(message, moments.reshape(-1, width), (len(moments) * n, width), self.dtype)
         if bool((moments[-1] < 0).any()):  # squares come last, whatever precedes them
-            raise PeerError(f"Update: a mean square of {self._peer}'s {kind} rows is negative")
+            raise PeerError(f"Update: a mean square of {self.peer}'s {kind} rows is negative")
 
 
 def _virtual(update: Update, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype) -> Virtual | None:
@@ -354,6 +332,13 @@ class GameHost:
             self._peer, {"entity": got.vectors[:n], "relation": relation}, refine=self._refine, virtual=virtual,
             price=price,
         )  # fmt: skip
+
+
+ClientRole: TypeAlias = Sender | GameClient
+"""The side that translates: `start` opens, `step` is the next message, or None when the exchange is complete."""
+
+HostRole: TypeAlias = Receiver | GameHost
+"""The side that learns: `step` is the answer to a message; `update` is set once the exchange is complete."""
 
 
 def client_role(

@@ -8,7 +8,7 @@ are in `fkge.federation.exchange` and `fkge.ppat.messages`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,4 @@ class Abort(SessionMessage):
 
 
 Handshake: TypeAlias = Signal | Request | Accept | Defer | Refuse | Abort
+HANDSHAKE: tuple[type[Handshake], ...] = get_args(Handshake)

@@ -128,18 +128,13 @@ class Outcome:
         halted: `pause` asked to leave; the round is not finished, and can be resumed later.
     """
 
-    news: bool
-    spent: bool
-    score: float | None
-    best: float | None
-    improved: bool
-    backtracked: bool
+    news: bool = False
+    spent: bool = False
+    score: float | None = None
+    best: float | None = None
+    improved: bool = False
+    backtracked: bool = False
     halted: bool = False
-
-    @classmethod
-    def interrupted(cls, best: float | None) -> Outcome:
-        """The outcome of a round that `pause` interrupted."""
-        return cls(False, False, None, best, improved=False, backtracked=False, halted=True)
 
 
 class Owner:
@@ -268,7 +263,7 @@ class Owner:
                 if trainer.epoch == until:
                     return outcome
             if halted:
-                return Outcome.interrupted(activity.best_score)
+                return Outcome(best=activity.best_score, halted=True)
         brought: list[ReceivedUpdate] = []
         if updates:
             activity.count(updates)
@@ -288,7 +283,9 @@ class Owner:
                     tested = score, better or bool(tested and tested[1])
                 if halted:
                     break
-        return self._end_round(tested, initial) if trainer.epoch >= until else Outcome.interrupted(activity.best_score)
+        if trainer.epoch < until:
+            return Outcome(best=activity.best_score, halted=True)
+        return self._end_round(tested, initial)
 
     def _end_round(self, tested: tuple[float | None, bool] | None, initial: bool) -> Outcome:
         """Validate if that is due, keep the vectors or roll back; `tested` is what validations before this found."""

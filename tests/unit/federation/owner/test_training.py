@@ -308,7 +308,7 @@ def test_a_first_training_halted_anywhere_ends_in_the_same_bits(tmp_path: Path, 
     straight.improve(initial=True)
     halts = 0
     while (outcome := halting.improve(initial=True, pause=pause)).halted:
-        assert outcome == Outcome(False, False, None, halting.activity.best_score, False, False, halted=True)
+        assert outcome == Outcome(best=halting.activity.best_score, halted=True)
         assert halting.can_save
         halts += 1
         if halts % 2:  # in another life
