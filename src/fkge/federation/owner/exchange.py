@@ -76,12 +76,13 @@ class Exchange:
     ) -> None:
         self.frame = frame
         self.tables = tables
-        self.peers = dict(peers)
+        self.peers: dict[str, PeerProfile] = {}
         self._graph = graph
         self._settings = settings
         self._model = model
         self._blind = blind
-        self.peers = {peer: profile for peer, profile in self.peers.items() if self._has_enough(peer)}
+        for peer, profile in peers.items():
+            self.add_peer(peer, profile)
         # log(1 + training triples) of each row: what a mean weighs it by.
         self.support: dict[Kind, Tensor] = {
             kind: torch.ones(tables.count(kind))
@@ -154,14 +155,11 @@ class Exchange:
     def make_update(self, peer: str, mode: Translate) -> Update:
         """The update for `peer`: the shared rows, and what `extras` allows in this mode."""
         rows, allowed = self.rows(peer), self.extras(peer)
-        extra: dict[str, Tensor] = {}
+        extra: dict[str, Tensor | None] = {}
         if "weights" in allowed and mode in ("frame", "procrustes"):
-            for kind in KINDS:
-                extra[f"{kind}_weight"] = self.support[kind][self.ids(peer, kind)]
+            extra |= {f"{kind}_weight": self.support[kind][self.ids(peer, kind)] for kind in KINDS}
         if "moments" in allowed and mode == "frame":
-            for kind in KINDS:
-                if (moments := self._moments(peer, kind)) is not None:
-                    extra[f"{kind}_moments"] = moments
+            extra |= {f"{kind}_moments": self._moments(peer, kind) for kind in KINDS}
         if "neighbours" in allowed:
             extra |= self._neighbourhood(peer)
         return Update(0, self.frame, rows["entity"], rows["relation"], **extra)
@@ -170,14 +168,10 @@ class Exchange:
     def slots(self) -> tuple[str, ...]:
         """The optimiser's state beside the rows that peers can average, of `SLOTS`; empty if it keeps none."""
         names = [name for kind in KINDS for name in self.tables.exchanged(kind)]
-        return next(
-            (
-                slots
-                for slots in SLOTS.values()
-                if slots and all(self.tables.has_state(name, slot) for name in names for slot in slots)
-            ),
-            (),
-        )
+        for slots in SLOTS.values():
+            if slots and all(self.tables.has_state(name, slot) for name in names for slot in slots):
+                return slots
+        return ()
 
     def _moments(self, peer: str, kind: Kind) -> Tensor | None:
         """(k, n, d) that state beside the rows shared with `peer`, a copy; None if the optimiser keeps none."""

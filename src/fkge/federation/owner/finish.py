@@ -17,7 +17,7 @@ from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import SettingsError
 from fkge.evaluation import Known, Ranks, classify, metrics, rank
-from fkge.federation.owner.blend import Alone, blend_with_lone
+from fkge.federation.owner.blend import blend_with_lone
 from fkge.federation.owner.private_track import train_private
 from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import Activity, Owner, seed_of
@@ -133,15 +133,10 @@ def with_lone_model(
         emit("progress", epoch=activity.epochs + done)
         return stop()
 
-    every = settings.epochs * settings.test_every
-    alone = Alone(
-        store.graph, settings.train, settings.lone_epochs, settings.total_epochs, every, store.seed, store.name,
-        store.folder / "lone",
-    )  # fmt: skip
     decide = sample_triples(decide, settings.train.validation_triples, store.seed)
     started = time.thread_time()
     try:
-        blended = blend_with_lone(tables, alone, decide, peers=peers, stop=between)
+        blended = blend_with_lone(tables, store, decide, peers=peers, stop=between)
     except SettingsError as error:  # a training that diverges must not cost the owner the model that it has
         best = activity.best_score or 0.0
         kept = Blend(epochs=0, score=best, first=best, lone=0.0, weight=1.0, relations=0, failed=str(error))

@@ -33,6 +33,7 @@ from fkge.embed import load_tensors, save_tensors
 from fkge.embed.models import Kind, Model
 from fkge.embed.reciprocal import exchanged
 from fkge.errors import RunError, SettingsError
+from fkge.federation.egress import Egress
 from fkge.federation.owner.exchange import PeerProfile
 from fkge.federation.owner.training import Owner, Plan
 from fkge.federation.owner.workspace import Workspace
@@ -198,7 +199,7 @@ class OwnerStore:
             plan=plan, seed=self.seed, decide=self.shared.valid if decide is None else decide,
             tokens=None if late else self.tokens if tokens is None else tokens,
             secret=self.seed if secret is None else secret,
-            egress=workspace.open_egress(self.name, self.settings, f"{self.run} {label}: ", ledger),
+            egress=Egress.open(workspace.folder, self.name, self.settings, f"{self.run} {label}: ", ledger),
         )  # fmt: skip
         return owner, workspace.resume(owner)
 

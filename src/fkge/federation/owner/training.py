@@ -36,13 +36,13 @@ from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import RunError
 from fkge.evaluation import Known, metrics, rank
-from fkge.federation.egress import Egress, Step
+from fkge.federation.egress import Egress, dp_sgd
 from fkge.federation.exchange import ClientRole, HostRole, ReceivedUpdate, Update, client_role, host_role
 from fkge.federation.owner.exchange import Exchange, PeerProfile
 from fkge.federation.settings import FederationSettings, Translate
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import Triples
-from fkge.privacy import Head, noise_for
+from fkge.privacy import Head, Release, noise_for
 from fkge.settings import TrainSettings
 
 TOGETHER = ""
@@ -181,7 +181,7 @@ class Owner:
         together = tokens is not None and settings.start == "together"
         if tokens is not None and together:
             begin_together(self.tables, tokens, self.train_settings, seed)
-        self._step: Step | None = None
+        self._priced: Release | None = None  # the steps of an epoch, under differential privacy
         self.trainer = self._make_trainer(noise, lone=egress is None)
         self.exchange = Exchange(
             graph, settings, self.tables, self.train_settings.model, peers or {},
@@ -208,13 +208,13 @@ class Owner:
         margin = margin_of(self.train_settings)
         lr = settings.dp.rate_for(multiplier, steps, self.tables.width("entity"), margin)
         dp = settings.dp.model_copy(update={"noise": multiplier, "lr": lr})
-        self._step = Step(multiplier, sampling)
+        self._priced = dp_sgd(multiplier, settings.dp.steps_in(1), sampling)
         return DpTrainer(self.tables, self.graph.train, self.train_settings, dp, noise)
 
     @property
     def _blind(self) -> bool:
         """Whether nothing that others could see may follow from counts or validation triples (differential privacy)."""
-        return self._step is not None
+        return self._priced is not None
 
     @property
     def peers(self) -> dict[str, PeerProfile]:
@@ -315,8 +315,8 @@ class Owner:
             # An epoch with virtual triples cannot be left half-way: they will not be there when it is resumed.
             return pause is not None and pause() and not trainer.grafted
 
-        if self._step is not None and not trainer.chunk:
-            self.egress.pay_for_epoch(trainer.epoch, self._step, self.settings.dp.steps_in(1))
+        if self._priced is not None and not trainer.chunk:
+            self.egress.pay_for_epoch(trainer.epoch, self._priced)
         with self.clock("train"):
             whole = self._loop.run_epoch(stop=between) is not None
         self.activity.epochs = trainer.epoch
@@ -453,8 +453,8 @@ class Owner:
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
         self.egress.resume(self.trainer.epoch)
-        if self._step is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
-            self.egress.pay_for_epoch(self.trainer.epoch, self._step, self.settings.dp.steps_in(1))
+        if self._priced is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
+            self.egress.pay_for_epoch(self.trainer.epoch, self._priced)
         self.activity = self._loop.best.state = Activity(**state["activity"])
         self.exchange.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
