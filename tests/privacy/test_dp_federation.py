@@ -20,9 +20,9 @@ from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PeerError, Privac
 from fkge.experiment.engines import InProcess
 from fkge.experiment.history import History
 from fkge.experiment.simulation import Simulation
-from fkge.federation import Egress, FederationSettings, Owner, Released, Update
+from fkge.federation import FederationSettings, Owner, Released, Update
 from fkge.federation.codec import encode
-from fkge.federation.egress import HOST_ROW, TRIPLE, dp_sgd
+from fkge.federation.egress import HOST_ROW, TRIPLE, Egress, dp_sgd
 from fkge.federation.exchange import Ack
 from fkge.federation.participant import Participant
 from fkge.ppat.messages import Gradient, Samples

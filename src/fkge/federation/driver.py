@@ -66,9 +66,8 @@ class Driver:
         serve: bool = False,
     ) -> None:
         owner, self._trained = job.open(late=late, secret=secret, ledger=ledger)
-        self._recorder = Recorder(recording)
         protocol = Protocol(owner.peers, job.protocol_config())
-        self.participant = Participant(owner, protocol, post, emit, self._recorder, on_egress)
+        self.participant = Participant(owner, protocol, post, emit, Recorder(recording), on_egress)
         self.concluded = owner.spent and job.workspace.finished
         self._job, self._emit, self._attend = job, emit, attend
         self._progress_seconds, self._serve = progress_seconds, serve
@@ -209,4 +208,4 @@ class Driver:
 
     def close(self) -> None:
         """Complete the recording."""
-        self._recorder.close()
+        self.participant.recorder.close()

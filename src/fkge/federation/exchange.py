@@ -13,7 +13,6 @@ What the host does afterwards is local: nothing more leaves either side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -257,81 +256,83 @@ class GameClient:
     """The client of the adversarial game: entities and relations stacked, neighbours announced first."""
 
     def __init__(self, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator) -> None:
-        rows = torch.cat([update.entity, update.relation]) if update.relation.numel() else update.entity
         extra = [r for r in (update.neighbours, update.joining) if r is not None and r.numel()]
-        self._structure: Structure | None = None
+        self._structure: Structure | None = None  # to be announced
         if update.triples is not None and update.neighbours is not None:
             self._structure = Structure(0, len(update.neighbours), update.triples)
-        self._game = PpatClient(rows, host_dim, settings, generator, torch.cat(extra) if extra else None)
-        self._announced = self._structure is None
+        around = torch.cat(extra) if extra else None
+        self._game = PpatClient(_stacked(update.entity, update.relation), host_dim, settings, generator, around)
 
     def start(self) -> Message:
         return self._game.start() if self._structure is None else self._structure
 
     def step(self, message: Message) -> Message | None:
-        if not self._announced:
+        if self._structure is not None:
             _check_ack(message)
-            self._announced = True
+            self._structure = None
             return self._game.start()
         return self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
 
 
+@dataclass(eq=False)
 class GameHost:
-    """The host of the adversarial game; see `host_role`."""
+    """The host of the adversarial game; see `host_role`.
 
-    def __init__(
-        self,
-        peer: str,
-        own: Mapping[Kind, Tensor],
-        settings: PpatSettings,
-        generator: torch.Generator,
-        *,
-        refine: bool,
-        noise: Noise | None = None,
-        wanted: frozenset[str] = frozenset(),
-        pay: Callable[[], None] | None = None,
-    ) -> None:
-        self.update: ReceivedUpdate | None = None
-        self._peer, self._own, self._refine, self._wanted, self._pay = peer, own, refine, wanted, pay
-        rows = torch.cat([own["entity"], own["relation"]]) if own["relation"].numel() else own["entity"]
-        self._game = PpatHost(rows, settings, generator, noise)
-        self._structure: Structure | None = None
+    Attributes:
+        peer: the client.
+        own: this owner's rows of what the two share, by kind.
+        game: with these rows stacked.
+        refine: align the translation with them before use.
+        wanted: what an update may contain besides rows, of `EXTRAS`.
+        pay: called before the first vote.
+        update: set once the exchange is complete.
+        structure: the client's neighbours, once they are announced.
+    """
+
+    peer: str
+    own: Mapping[Kind, Tensor]
+    game: PpatHost
+    refine: bool
+    wanted: frozenset[str] = frozenset()
+    pay: Callable[[], None] | None = None
+    update: ReceivedUpdate | None = None
+    structure: Structure | None = None
 
     def step(self, message: Message) -> Message:
         if isinstance(message, Structure):
-            if "neighbours" not in self._wanted:
-                raise PeerError(f"Structure: {self._peer} sent neighbours, which was not agreed on")
-            if self._structure is not None and not message.same_as(self._structure):
+            if "neighbours" not in self.wanted:
+                raise PeerError(f"Structure: {self.peer} sent neighbours, which was not agreed on")
+            if self.structure is not None and not message.same_as(self.structure):
                 raise PeerError("the structure of neighbours came twice")
-            self._structure = message
+            self.structure = message
             return Ack(0)
-        if self._pay is not None and isinstance(message, Samples):
-            self._pay()  # once, and only before the first vote: a peer that merely announces a game costs nothing
-            self._pay = None
-        answer = self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
-        if self._game.finished and self.update is None:
+        if self.pay is not None and isinstance(message, Samples):
+            self.pay()  # once, and only before the first vote: a peer that merely announces a game costs nothing
+            self.pay = None
+        answer = self.game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
+        if self.game.finished and self.update is None:
             self.update = self._unpack()
         return answer
 
     def _unpack(self) -> ReceivedUpdate:
-        got = self._game.translation
-        n = len(self._own["entity"])
-        width = self._own["relation"].shape[1]
-        relation = got.vectors[n:] if self._own["relation"].numel() else got.vectors.new_empty(0, width)
+        got, own = self.game.translation, self.own["relation"]
+        n = len(self.own["entity"])
+        relation = got.vectors[n:] if own.numel() else got.vectors.new_empty(0, own.shape[1])
         virtual = None
-        if self._structure is not None and got.neighbours is not None:
-            k = self._structure.entities
+        if self.structure is not None and got.neighbours is not None:
+            k = self.structure.entities
             entities, relations = got.neighbours[:k], got.neighbours[k:]
-            check_triples(self._structure.triples, n + len(entities), len(relation) + len(relations))
-            virtual = Virtual(entities, relations, self._structure.triples)
-        spent = self._game.spent
-        price: dict[str, float] = {"queries": spent.queries}
-        if math.isfinite(spent.epsilon):  # without noise there is no ε
-            price |= {"epsilon_paper_per_sample": spent.epsilon, "epsilon_paper_per_batch": spent.epsilon_per_batch}
+            check_triples(self.structure.triples, n + len(entities), len(relation) + len(relations))
+            virtual = Virtual(entities, relations, self.structure.triples)
         return ReceivedUpdate(
-            self._peer, {"entity": got.vectors[:n], "relation": relation}, refine=self._refine, virtual=virtual,
-            price=price,
+            self.peer, {"entity": got.vectors[:n], "relation": relation}, refine=self.refine, virtual=virtual,
+            price=self.game.price,
         )  # fmt: skip
+
+
+def _stacked(entity: Tensor, relation: Tensor) -> Tensor:
+    """Rows of both kinds; where no relations are shared, their width is of no account."""
+    return torch.cat([entity, relation]) if relation.numel() else entity
 
 
 ClientRole: TypeAlias = Sender | GameClient
@@ -386,7 +387,8 @@ def host_role(
     if mode in ("frame", "procrustes"):
         shapes: dict[Kind, tuple[int, int]] = {kind: (len(own[kind]), widths[kind]) for kind in KINDS}
         return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes", wanted=wanted)
-    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise, wanted=wanted, pay=pay)
+    game = PpatHost(_stacked(own["entity"], own["relation"]), settings, generator, noise)
+    return GameHost(peer, own, game, mode == "ppat+refine", wanted, pay)
 
 
 def aligned(update: ReceivedUpdate, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:
@@ -397,8 +399,5 @@ def aligned(update: ReceivedUpdate, own: Mapping[Kind, Tensor], one_space: bool 
         own: the host's rows of the same things, by kind.
         one_space: relations are vectors in the entities' space, and determine W too.
     """
-    x, y = [update.rows["entity"]], [own["entity"]]
-    if one_space and update.rows["relation"].numel():
-        x.append(update.rows["relation"])
-        y.append(own["relation"])
-    return procrustes(torch.cat(x), torch.cat(y))
+    kinds = KINDS if one_space and update.rows["relation"].numel() else ("entity",)
+    return procrustes(torch.cat([update.rows[kind] for kind in kinds]), torch.cat([own[kind] for kind in kinds]))

@@ -8,7 +8,7 @@ engine supplies a way to post bytes to a peer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fkge.errors import BudgetError, PeerError
@@ -71,66 +71,55 @@ class _Stray(PeerError):
     """A message of an exchange that this side has abandoned; not an error of the peer."""
 
 
+@dataclass(eq=False)
 class Participant:
     """Carries out the protocol's instructions for one owner.
 
-    Args:
+    Attributes:
         owner: the owner.
         protocol: decides what to do.
         post: sends bytes to a peer; must not block.
         emit: receives every event worth a line in a trace: ``emit(event, **fields)``.
         recorder: records all messages and events.
         on_egress: receives every message just before it is posted: ``on_egress(peer, released, session, data)``.
-
-    Attributes:
         work: an `Improve` to carry out with `improve`, or None.
         timer: seconds after which to call `handle(Wake())`, or None; its reader resets it.
         report: the last round of training; None if it broke off.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        protocol: Protocol,
-        post: Post,
-        emit: Emit,
-        recorder: Recorder | None = None,
-        on_egress: OnEgress | None = None,
-    ) -> None:
-        self.owner = owner
-        self.protocol = protocol
-        self.work: Improve | None = None
-        self.timer: float | None = None
-        self.report: RoundReport | None = None
-        self._post = post
-        self._emit = emit
-        self._recorder = recorder or Recorder()
-        self._on_egress = on_egress
-        self._clients: dict[tuple[str, int], ClientRole] = {}
-        self._hosts: dict[tuple[str, int], HostRole] = {}
-        self._updates: dict[tuple[str, int], ReceivedUpdate] = {}
-        self._state = protocol.state
+    owner: Owner
+    protocol: Protocol
+    post: Post
+    emit: Emit
+    recorder: Recorder = field(default_factory=Recorder)
+    on_egress: OnEgress | None = None
+    work: Improve | None = field(default=None, init=False)
+    timer: float | None = field(default=None, init=False)
+    report: RoundReport | None = field(default=None, init=False)
+    _clients: dict[tuple[str, int], ClientRole] = field(default_factory=dict, init=False)
+    _hosts: dict[tuple[str, int], HostRole] = field(default_factory=dict, init=False)
+    _updates: dict[tuple[str, int], ReceivedUpdate] = field(default_factory=dict, init=False)
 
     def begin(self, trained: bool) -> None:
         """Join the federation; `trained`: with vectors to offer from an earlier incarnation."""
-        self._recorder.note("begin", trained=trained)
+        self.recorder.note("begin", trained=trained)
         self._handle(Begin(trained=trained, spent=trained and self.owner.spent))
 
     def handle(self, event: Event) -> None:
         """Process an event that the engine reports."""
-        self._recorder.event(event)
+        self.recorder.event(event)
         self._handle(event)
 
     def _handle(self, event: Event) -> None:
+        before = self.protocol.state
         for instruction in self.protocol.handle(event):
             self._do(instruction)
-        if self.protocol.state is not self._state:
-            self._state = self.protocol.state
-            self._emit("state", state=str(self._state))
+        if self.protocol.state is not before:
+            self.emit("state", state=str(self.protocol.state))
 
     def deliver(self, peer: str, data: bytes) -> None:
         """Process a message from `peer`. A malformed one is refused and ends the exchange it belongs to."""
-        self._recorder.received(peer, data)
+        self.recorder.received(peer, data)
         try:
             message, session = decode(data)
             if isinstance(message, HANDSHAKE):
@@ -138,7 +127,7 @@ class Participant:
                 self._handle(replace(message, peer=peer))
                 return
         except PeerError as error:
-            self._emit("refused", peer=peer, why=str(error))
+            self.emit("refused", peer=peer, why=str(error))
             self._handle(Lost(peer))
             return
         self.protocol.touch()
@@ -149,7 +138,7 @@ class Participant:
         except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
             stray = isinstance(error, _Stray)
             event = "stray" if stray else "refused" if isinstance(error, PeerError) else "over budget"
-            self._emit(event, peer=peer, why=str(error))
+            self.emit(event, peer=peer, why=str(error))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
             return
@@ -167,27 +156,20 @@ class Participant:
         self.report = None
         updates = [self._updates.pop(key) for key in work.peers if key in self._updates]
         before = self.owner.trainer.epoch
-        self._recorder.note("improve")
-        outcome = self.owner.improve(updates, initial=work.initial, pause=self._recorder.wrap(pause))
-        self._recorder.note("improved")
+        self.recorder.note("improve")
+        outcome = self.owner.improve(updates, initial=work.initial, pause=self.recorder.wrap(pause))
+        self.recorder.note("improved")
         epoch = self.owner.trainer.epoch
         self.report = RoundReport(
-            work.initial,
-            [peer for peer, _ in work.peers],
-            epoch,
-            epoch - before,
-            outcome.score,
-            outcome.best,
-            outcome.improved,
-            outcome.backtracked,
-            sent=sum(self.owner.activity.sent.values()),
+            work.initial, [peer for peer, _ in work.peers], epoch, epoch - before, outcome.score, outcome.best,
+            outcome.improved, outcome.backtracked, sent=sum(self.owner.activity.sent.values()),
             spent=self.owner.egress.charged,
-        )
+        )  # fmt: skip
         return outcome
 
     def finish(self, outcome: Outcome) -> None:
         """Report to the protocol that the round is over."""
-        self._recorder.note("finish")
+        self.recorder.note("finish")
         self._handle(Finished(news=outcome.news, spent=outcome.spent))
 
     # -- instructions --------------------------------------------------------------------------------
@@ -207,29 +189,29 @@ class Participant:
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
-                self._emit("hosting", peer=peer)
+                self.emit("hosting", peer=peer)
             case Forget(peer, session, hosting):
                 if hosting:
                     self._hosts.pop((peer, session), None)
                 else:
                     self._clients.pop((peer, session), None)
-                self._emit("given up", peer=peer, hosting=hosting)
+                self.emit("given up", peer=peer, hosting=hosting)
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._updates):
                     for key in [key for key in roles if key[0] == peer]:
                         del roles[key]
-                self._emit("lost", peer=peer)
+                self.emit("lost", peer=peer)
 
     def _send(self, peer: str, message: Any, session: int = 0) -> None:
         egress = self.owner.egress
         released = egress.release(message, peer, session)
         data = encode(released, session)
         egress.leaves(released, peer, len(data))
-        if self._on_egress is not None:
-            self._on_egress(peer, released, session, data)
+        if self.on_egress is not None:
+            self.on_egress(peer, released, session, data)
         self.owner.activity.sent[peer] = self.owner.activity.sent.get(peer, 0) + len(data)
-        self._recorder.sent(peer, data)
-        self._post(peer, data)
+        self.recorder.sent(peer, data)
+        self.post(peer, data)
 
     # -- exchanges -----------------------------------------------------------------------------------
 
@@ -245,7 +227,7 @@ class Participant:
             if host.update is not None:
                 del self._hosts[key]
                 self._updates[key] = host.update
-                self._emit("translated", peer=peer, **host.update.price)
+                self.emit("translated", peer=peer, **host.update.price)
                 return Received(peer, session)
         elif not from_client and (client := self._clients.get(key)) is not None:
             following = client.step(message)

@@ -140,11 +140,6 @@ class Protocol:
         """Whether this owner and all connected peers are at rest, so that no request follows unless a peer joins."""
         return self.at_rest and self._all_done(self._present) and not self._serving
 
-    @property
-    def working(self) -> bool:
-        """Whether a round of training is running."""
-        return self.state is State.BUSY and self._begun
-
     def touch(self) -> None:
         """Note that an exchange has progressed, so that it is not abandoned yet."""
         self._progress = True

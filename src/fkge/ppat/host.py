@@ -8,7 +8,6 @@ check of a message looks at the message alone, and the number of steps is fixed 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,21 +19,6 @@ from fkge.ppat.discriminators import Discriminators
 from fkge.ppat.messages import Candidate, FromClient, FromHost, Gradient, Received, Role, Samples, check_vectors
 from fkge.ppat.settings import PpatSettings
 from fkge.privacy.moments import paper_epsilon
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What the host has released, at the δ of its settings. See `fkge.privacy.moments` for what it covers.
-
-    Attributes:
-        queries: samples voted on.
-        epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to publish.
-        epsilon_per_batch: what the paper reports: ε̂ as if a whole batch were one query. It guarantees nothing.
-    """
-
-    queries: int
-    epsilon: float
-    epsilon_per_batch: float
 
 
 def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator | Noise) -> Tensor:
@@ -178,10 +162,17 @@ class PpatHost(Role[FromClient, FromHost]):
         return self._done == self.settings.steps and not self._owed
 
     @property
-    def spent(self) -> Spent:
-        """The price so far; also of a game that broke off."""
+    def price(self) -> dict[str, float]:
+        """What the votes so far cost at the δ of the settings, by `paper_epsilon`; also of a game that broke off.
+
+        ``queries`` are the samples voted on, ``epsilon_paper_per_sample`` is ε̂ for that many: the figure to account
+        with. ``epsilon_paper_per_batch`` is what the paper reports, ε̂ as if a whole batch were one query: it guarantees
+        nothing. Without noise there is neither.
+        """
         s, queries = self.settings, self._done * self.settings.batch_of(len(self._rows))
-        return Spent(queries, paper_epsilon(queries, s.lam, s.delta), paper_epsilon(self._done, s.lam, s.delta))
+        per_sample, per_batch = (paper_epsilon(count, s.lam, s.delta) for count in (queries, self._done))
+        priced = {"epsilon_paper_per_sample": per_sample, "epsilon_paper_per_batch": per_batch}
+        return {"queries": queries} | (priced if math.isfinite(per_sample) else {})
 
     @property
     def translation(self) -> Candidate:

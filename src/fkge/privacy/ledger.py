@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ class Entry:
         number: counted from 1.
         kind: "opened", "budgets", "paid", "left" or "anchor lost".
         time: by this machine's clock, in seconds since 1970.
-        key, release, peer, nbytes, note: where they apply.
+        key, release, peer, nbytes: where they apply.
     """
 
     number: int
@@ -109,7 +110,6 @@ class Entry:
     release: Release | None = None
     peer: str | None = None
     nbytes: int | None = None
-    note: str = ""
 
 
 class Ledger:
@@ -192,7 +192,7 @@ class Ledger:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def pay(self, key: str, release: Release, *, peer: str | None, note: str = "") -> None:
+    def pay(self, key: str, release: Release, *, peer: str | None) -> None:
         """Charge a release before it is made: check everything against the budget and record it, in one transaction.
 
         The same key and release again, as long as it has not left, is paid for already and changes nothing.
@@ -201,7 +201,6 @@ class Ledger:
             key: a name for this release and no other, the same after a crash: "shared track, steps 40 to 49".
             release: what is to be released.
             peer: the peer it is meant for, if for one.
-            note: a comment for the owner.
 
         Raises:
             BudgetError: all together would exceed the budget, or there is none for this unit and relation.
@@ -228,7 +227,7 @@ class Ledger:
                 refused = budget, before
             else:
                 self._chain.crash_point("checked")
-                body = {"key": key, "release": release.to_json(), "peer": peer, "note": note, "time": self._clock()}
+                body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": self._clock()}
                 self._chain.append("paid", body)
         if refused is not None:
             raise _over_budget(release, *refused)
@@ -354,7 +353,7 @@ class Ledger:
             self._spend.setdefault(release.of, Counter())[release.times(1)] += release.count
         elif kind == "left":
             self._left.setdefault(body["key"], set()).add(body["peer"])
-        shown = {name: body[name] for name in ("key", "peer", "nbytes", "note") if name in body}
+        shown = {name: body[name] for name in ("key", "peer", "nbytes") if name in body}
         self._entries.append(Entry(row.number, kind, body["time"], release=release, **shown))
 
     def _sum(self, of: tuple[str, str]) -> list[Release]:
@@ -373,13 +372,11 @@ class Ledger:
 
 def _over_budget(release: Release, budget: Budget, before: list[Release]) -> BudgetError:
     """Return the error that says what was asked, what is left, and what would fit."""
-    fitting, too_many = 0, release.count
-    while too_many - fitting > 1:
-        middle = (fitting + too_many) // 2
-        if fits([*before, release.times(middle)], budget.epsilon, budget.delta):
-            fitting = middle
-        else:
-            too_many = middle
+
+    def exceeds(count: int) -> bool:
+        return not fits([*before, release.times(count)], budget.epsilon, budget.delta)
+
+    fitting = bisect_left(range(1, release.count), True, key=exceeds)
     spent, asked = price(before, budget.delta, "tight"), price([*before, release], budget.delta, "tight")
     way_out = f"{fitting:,} of these would fit" if fitting else "Not even one of these fits; more noise may"
     return BudgetError(

@@ -44,5 +44,5 @@ def rest_of_game(client: PpatClient, host: PpatHost, message: Samples | Candidat
         answer = host.step(due)
         sent += [due.vectors, answer.vectors] if isinstance(answer, Gradient) else [due.vectors]
         due = client.step(answer)
-    ends = torch.tensor([host.criterion, host.spent.queries], dtype=torch.float64)
+    ends = torch.tensor([host.criterion, host.price["queries"]], dtype=torch.float64)
     return [*sent, client.mapping, host.translation.vectors, ends]

@@ -123,7 +123,7 @@ def test_a_repeated_message_gets_the_same_answer_and_draws_no_noise() -> None:
         message = client.step(answer)
         assert client.step(answer) is message
     assert torch.equal(host.translation.vectors, expected[-2])
-    assert [host.criterion, host.spent.queries] == expected[-1].tolist()
+    assert [host.criterion, host.price["queries"]] == expected[-1].tolist()
     with pytest.raises(PeerError, match="nothing was due"):
         host.step(Samples(6, torch.zeros(32, 6, dtype=torch.float64)))
     with pytest.raises(PeerError, match="nothing was due"):

@@ -162,15 +162,15 @@ def test_a_whole_game(neighbours: int | None) -> None:
 def test_few_rows(rows: int) -> None:
     client, host = pair(SMALL, rows=rows)
     assert run_game(client, host).vectors.shape == (rows, 6)
-    assert host.spent.queries == 6 * rows
+    assert host.price["queries"] == 6 * rows
 
 
 def test_a_game_without_steps_only_translates() -> None:
     client, host = pair(PpatSettings(steps=0, candidates=1))
     result = run_game(client, host)
     assert torch.equal(result.vectors, cloud(50, 6, 1))  # W is the identity
-    assert host.spent.queries == 0
-    assert host.spent.epsilon == 0
+    assert host.price["queries"] == 0
+    assert host.price["epsilon_paper_per_sample"] == 0
 
 
 def test_public_names() -> None:

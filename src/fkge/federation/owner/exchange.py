@@ -234,13 +234,14 @@ class Exchange:
         """
         if self._settings.translate != "frame":
             return False
-        senior = min((u for u in updates if u.frame is not None and not u.refine), key=_frame, default=None)
-        if senior is None or _frame(senior) >= self.frame:
+        framed = {u.frame: u for u in reversed(updates) if u.frame is not None and not u.refine}
+        frame = min(framed, default=self.frame)
+        if frame >= self.frame:
             return False
         turns = self.tables.model.rotation_invariant
         if turns:
-            self.tables.rotate(aligned(senior, self.rows(senior.peer), self.one_space).T)
-        self.frame = _frame(senior)
+            self.tables.rotate(aligned(framed[frame], self.rows(framed[frame].peer), self.one_space).T)
+        self.frame = frame
         if not turns:
             self._redraw([update for update in updates if self._can_bring(update)])
         return not turns
@@ -386,11 +387,6 @@ class Exchange:
 def _largest_square(tables: Tables, kind: Kind, slots: tuple[str, ...]) -> float:
     """The largest of an optimiser's squares, or of their sums; 0 if it keeps none."""
     return max(float(tables.state(name, slots[-1]).max()) for name in tables.exchanged(kind)) if slots else 0.0
-
-
-def _frame(update: ReceivedUpdate) -> str:
-    assert update.frame is not None
-    return update.frame
 
 
 def _positions(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

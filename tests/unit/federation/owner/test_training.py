@@ -16,7 +16,8 @@ from fkge.embed import Snapshot, batches
 from fkge.errors import RunError
 from fkge.evaluation import Known, metrics, rank
 from fkge.federation.exchange import ReceivedUpdate
-from fkge.federation.owner import TOGETHER, Outcome, Owner
+from fkge.federation.owner import Outcome, Owner
+from fkge.federation.owner.training import TOGETHER
 from fkge.graph import Graph
 from tests.conftest import COMPLEX, random_graph
 from tests.unit.federation import pairs
