@@ -288,7 +288,11 @@ class PsiClient(_Role):
         place = {point: i for i, point in enumerate(theirs)}
         stripped = self._secret.strip(raised)
         if message == Message.SIZED:
-            return self._sized(sum(point in place for point in stripped), max(minimum, self._settings.min_overlap))
+            size, minimum = sum(point in place for point in stripped), max(minimum, self._settings.min_overlap)
+            if size >= minimum:
+                return self._ask(size)
+            self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
+            return Message.STOP, _STOP.pack(size, minimum)
         common = {place[point]: item for point, item in zip(stripped, self._asked, strict=True) if point in place}
         if self._size not in (_UNKNOWN, len(common)):
             raise PeerError(
@@ -298,12 +302,6 @@ class PsiClient(_Role):
         self._common, self._shared, self._state = sorted(common.values()), shared, "claimed"
         places = struct.pack(f"<{len(common)}I", *sorted(common))
         return Message.CLAIM, places + self._proof(shared, transcript, b"client", self._common)
-
-    def _sized(self, size: int, minimum: int) -> tuple[Message, bytes]:
-        if size >= minimum:
-            return self._ask(size)
-        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
-        return Message.STOP, _STOP.pack(size, minimum)
 
     def _agreed(self, body: bytes) -> None:
         if not hmac.compare_digest(body, self._proof(self._shared, self._transcript, b"host", self._common)):

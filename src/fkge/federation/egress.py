@@ -29,20 +29,8 @@ from fkge.federation.exchange import Ack, Structure, Update
 from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.settings import FederationSettings
 from fkge.ppat import Candidate, Gradient, Received, Samples
-from fkge.privacy import (
-    ADD_OR_REMOVE,
-    GAUSSIAN,
-    LAPLACE_VOTES,
-    REPLACE,
-    Budget,
-    Head,
-    Ledger,
-    Release,
-    Tally,
-    Unprotected,
-    describe,
-    fits,
-)
+from fkge.privacy import Budget, Head, Ledger, Tally, describe, fits
+from fkge.privacy.events import ADD_OR_REMOVE, GAUSSIAN, LAPLACE_VOTES, REPLACE, Release, Unprotected
 from fkge.results import PrivacyAccount
 
 TRIPLE = "triple"

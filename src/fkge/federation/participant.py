@@ -14,23 +14,9 @@ from typing import Any
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
-from fkge.federation.events import (
-    Begin,
-    Drop,
-    Event,
-    Finished,
-    Forget,
-    Host,
-    Improve,
-    Instruction,
-    Lost,
-    Received,
-    Send,
-    Serve,
-    Served,
-    Timer,
-)
+from fkge.federation.events import Begin, Event, Finished, Lost, Received, Served
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, HostRole, ReceivedUpdate
+from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
 from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol
@@ -191,10 +177,7 @@ class Participant:
                 self._hosts[peer, session] = self.owner.host(peer, session)
                 self.emit("hosting", peer=peer)
             case Forget(peer, session, hosting):
-                if hosting:
-                    self._hosts.pop((peer, session), None)
-                else:
-                    self._clients.pop((peer, session), None)
+                (self._hosts if hosting else self._clients).pop((peer, session), None)
                 self.emit("given up", peer=peer, hosting=hosting)
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._updates):

@@ -22,7 +22,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +115,8 @@ class Entry:
 class Ledger:
     """The open ledger of one graph (`Ledger.open`). Safe between threads and processes of one machine."""
 
-    def __init__(self, chain: Chain, clock: Callable[[], float]) -> None:
+    def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._clock = clock
         self._paid: dict[str, Release] = {}
         self._left: dict[str, set[str]] = {}
         self._spend: dict[tuple[str, str], Counter[Release]] = {}
@@ -135,7 +134,6 @@ class Ledger:
         anchor: Path | str | None = None,
         at_least: Head | None = None,
         accept_lost_anchor: bool = False,
-        clock: Callable[[], float] = time.time,
     ) -> Ledger:
         """Open a ledger and verify it; create it if there is none and `graph` is given.
 
@@ -147,7 +145,6 @@ class Ledger:
             anchor: where to keep the anchor, best on another disk; None: where it was put first, or beside the ledger.
             at_least: the `head` that a checkpoint carries: the ledger must have come by it.
             accept_lost_anchor: continue though the anchor is gone; that is recorded.
-            clock: returns seconds since 1970.
 
         Raises:
             LedgerError: it is missing, of another graph, altered or rolled back.
@@ -159,7 +156,7 @@ class Ledger:
             raise PrivacyError(f"budgets: one for each unit, got {', '.join(units)}")
         if at_least is not None and at_least.rows and not has_content(Path(path)):
             raise LedgerError(f"{path}: gone, but a checkpoint has seen {at_least.rows} entries of it. Put it back")
-        first = None if graph is None else {"format": FORMAT, "graph": graph, "time": clock()}
+        first = None if graph is None else {"format": FORMAT, "graph": graph, "time": time.time()}
         chain = Chain(
             Path(path),
             anchor=None if anchor is None else Path(anchor),
@@ -167,7 +164,7 @@ class Ledger:
             at_least=at_least,
             accept_lost_anchor=accept_lost_anchor,
         )
-        ledger = cls(chain, clock)
+        ledger = cls(chain)
         try:
             with ledger._transaction():
                 if graph is not None and ledger.graph != graph:
@@ -176,7 +173,7 @@ class Ledger:
                     )
                 wanted = ledger._budgets if budgets is None else tuple(sorted(budgets, key=lambda b: b.unit))
                 if wanted != ledger._budgets:
-                    chain.append("budgets", {"budgets": [b.to_json() for b in wanted], "time": clock()})
+                    chain.append("budgets", {"budgets": [b.to_json() for b in wanted], "time": time.time()})
         except BaseException:
             chain.close()
             raise
@@ -227,7 +224,7 @@ class Ledger:
                 refused = budget, before
             else:
                 self._chain.crash_point("checked")
-                body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": self._clock()}
+                body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": time.time()}
                 self._chain.append("paid", body)
         if refused is not None:
             raise _over_budget(release, *refused)
@@ -255,7 +252,7 @@ class Ledger:
                 raise AlreadyLeft(f"{key!r} has left already: another process works on this owner; stop one of the two")
             if peer not in self._left.get(key, ()):
                 self._chain.crash_point("leave")
-                self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": self._clock()})
+                self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": time.time()})
 
     def note_unprotected(self, what: str | Unprotected, peer: str, nbytes: int, times: int = 1) -> None:
         """Count what leaves without any guarantee, in a tally for each thing and peer.

@@ -23,8 +23,9 @@ from fkge.privacy import ADD_OR_REMOVE, GAUSSIAN, REPLACE, Budget, Head, Ledger,
 from tests.unit.privacy.ledgers import ROWS, TRIPLES, open_ledger, steps, votes
 
 
-def test_pay_leave_and_the_entries_recorded(tmp_path: Path) -> None:
-    with open_ledger(tmp_path, clock=lambda: 1e9) as ledger:
+def test_pay_leave_and_the_entries_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fkge.privacy.ledger.time.time", lambda: 1e9)
+    with open_ledger(tmp_path) as ledger:
         assert ledger.state("a") == "unknown"
         ledger.pay("a", steps(100), peer="bee")
         assert ledger.state("a") == "paid"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,48 +46,39 @@ class PeerProfile:
     widths: Mapping[Kind, int]
 
 
+@dataclass(eq=False)
 class Exchange:
     """The rows that pass between one owner and its peers.
 
-    Args:
+    Attributes:
         graph: the owner's.
         settings: how it federates.
         tables: the owner's; `aggregate` writes to them.
         model: name of the owner's model.
-        peers: those it knows; the ones with too little in common are left out.
-        frame: the coordinate frame the tables are in.
-        blind: nothing that peers see may depend on counts of triples (differential privacy).
-
-    Attributes:
-        peers: profiles of the peers it exchanges with, by name.
+        peers: profiles of those it exchanges with, by name; of those given, it leaves out the ones with too little in
+            common.
         frame: the name of the coordinate frame the tables are in; owners in one frame exchange rows as they are.
+        blind: nothing that peers see may depend on counts of triples (differential privacy).
+        support: log(1 + training triples) of each row, by kind: what a mean weighs it by.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        settings: FederationSettings,
-        tables: Tables,
-        model: str,
-        peers: Mapping[str, PeerProfile],
-        *,
-        frame: str,
-        blind: bool,
-    ) -> None:
-        self.frame = frame
-        self.tables = tables
-        self.peers: dict[str, PeerProfile] = {}
-        self._graph = graph
-        self._settings = settings
-        self._model = model
-        self._blind = blind
-        for peer, profile in peers.items():
+    graph: Graph
+    settings: FederationSettings
+    tables: Tables
+    model: str
+    peers: dict[str, PeerProfile]
+    frame: str
+    blind: bool
+    support: dict[Kind, Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.peers, given = {}, self.peers
+        for peer, profile in given.items():
             self.add_peer(peer, profile)
-        # log(1 + training triples) of each row: what a mean weighs it by.
-        self.support: dict[Kind, Tensor] = {
-            kind: torch.ones(tables.count(kind))
-            if blind
-            else torch.from_numpy(np.log1p(degrees(graph, kind)).astype(np.float32))
+        self.support = {
+            kind: torch.ones(self.tables.count(kind))
+            if self.blind
+            else torch.from_numpy(np.log1p(degrees(self.graph, kind)).astype(np.float32))
             for kind in KINDS
         }
 
@@ -103,7 +94,7 @@ class Exchange:
 
     def mode(self, peer: str) -> Translate:
         """How vectors pass between this owner and `peer`. Owners with other models or widths cannot share a frame."""
-        mode = self._settings.translate
+        mode = self.settings.translate
         return "procrustes" if mode == "frame" and not self._alike(peer) else mode
 
     def common(self, peer: str) -> Common:
@@ -113,9 +104,9 @@ class Exchange:
 
     def extras(self, peer: str) -> frozenset[str]:
         """What an update to or from `peer` may hold besides rows; keys of `fkge.federation.exchange.EXTRAS`."""
-        settings = self._settings
+        settings = self.settings
         agreed = {
-            "weights": settings.aggregate == "support" and not self._blind,
+            "weights": settings.aggregate == "support" and not self.blind,
             "moments": settings.moments == "average",
             # A neighbour is described by the relation to it.
             "neighbours": settings.neighbours and self._shares_relations(peer),
@@ -124,7 +115,7 @@ class Exchange:
 
     def _alike(self, peer: str) -> bool:
         other = self.peers[peer]
-        return other.model == self._model and all(other.widths[kind] == self.tables.width(kind) for kind in KINDS)
+        return other.model == self.model and all(other.widths[kind] == self.tables.width(kind) for kind in KINDS)
 
     def _shares_relations(self, peer: str) -> bool:
         return self._alike(peer) and (self.mode(peer) == "frame" or self.one_space)
@@ -132,7 +123,7 @@ class Exchange:
     def _has_enough(self, peer: str) -> bool:
         """Whether there is enough to exchange; both sides come to the same answer."""
         rows = len(self.common(peer))
-        return rows >= self._settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
+        return rows >= self.settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
 
     @property
     def one_space(self) -> bool:
@@ -181,13 +172,13 @@ class Exchange:
 
     def _neighbourhood(self, peer: str) -> dict[str, Tensor]:
         """Entities next to shared ones, the relations between, and those triples; positions as `Update` counts them."""
-        common, train = self.common(peer), self._graph.train
-        place = _positions(len(self._graph.entities), common.entities)
+        common, train = self.common(peer), self.graph.train
+        place = _positions(len(self.graph.entities), common.entities)
         near = train[(place[train[:, HEAD]] >= 0) != (place[train[:, TAIL]] >= 0)]
         ends = near[:, [HEAD, TAIL]]
         others = np.unique(ends[place[ends] < 0])
         place[others] = len(common.entities) + np.arange(len(others))
-        joint = _positions(len(self._graph.relations), common.relations)
+        joint = _positions(len(self.graph.relations), common.relations)
         joining = np.unique(near[:, RELATION][joint[near[:, RELATION]] < 0])
         joint[joining] = len(common.relations) + np.arange(len(joining))
         coded = np.stack([place[near[:, HEAD]], joint[near[:, RELATION]], place[near[:, TAIL]]], axis=1)
@@ -232,7 +223,7 @@ class Exchange:
         Returns:
             Whether the frame was adopted: then own rows do not count in this round's means.
         """
-        if self._settings.translate != "frame":
+        if self.settings.translate != "frame":
             return False
         framed = {u.frame: u for u in reversed(updates) if u.frame is not None and not u.refine}
         frame = min(framed, default=self.frame)
@@ -261,7 +252,7 @@ class Exchange:
         they come near one's own as points, and lose the coordinates that the model's scores are made of. Their sender
         adopts this frame as soon as it receives an update, and counts from then on.
         """
-        alike = self._settings.translate == "frame" and not update.refine
+        alike = self.settings.translate == "frame" and not update.refine
         return not alike or update.frame in (None, self.frame) or self.tables.model.rotation_invariant
 
     def bring_into_frame(self, update: ReceivedUpdate) -> ReceivedUpdate:
@@ -273,7 +264,7 @@ class Exchange:
         if not update.refine and update.frame in (None, self.frame):
             return update
         own, one_space = self.rows(update.peer), self.one_space
-        update = short(update, own, self._settings.limit)
+        update = short(update, own, self.settings.limit)
         w = aligned(update, own, one_space)
         rows = {
             kind: rows @ w if rows.numel() and (one_space or kind == "entity") else own[kind]
@@ -296,7 +287,7 @@ class Exchange:
         """
         own = self.rows(update.peer)
         if adopted:
-            update = short(update, own, self._settings.limit)
+            update = short(update, own, self.settings.limit)
             own = dict(update.rows)
         if update.moments is not None and any(len(m) != len(self.slots) for m in update.moments.values()):
             update = replace(update, moments=None)
@@ -306,14 +297,14 @@ class Exchange:
         if update.moments is not None and len(self.slots) == 1:
             ids = {kind: self.ids(update.peer, kind) for kind in KINDS}
             sums = {kind: self.tables.read_state(kind, *self.slots, ids[kind]).cpu() for kind in KINDS}
-        return limited(update, own, self._settings.limit, weight, square, sums)
+        return limited(update, own, self.settings.limit, weight, square, sums)
 
     def _aggregate_kind(
         self, kind: Kind, updates: Sequence[ReceivedUpdate], score: Callable[[], float], adopted: bool
     ) -> None:
         table = self.tables.vectors(kind).cpu()
-        how = self._settings.aggregate
-        weighted = how == "support" and not self._blind and all(u.weights is not None for u in updates)
+        how = self.settings.aggregate
+        weighted = how == "support" and not self.blind and all(u.weights is not None for u in updates)
         parts = []
         for update in updates:
             ids = self.ids(update.peer, kind)
@@ -329,8 +320,8 @@ class Exchange:
         mean = weighted_mean(table, own.to(table.dtype), parts)[ids]
         if how == "validation" and not adopted:
             mean = self._best_mix(kind, ids, mean, score)
-        self.tables.replace(kind, ids, mean, keep_state=self._settings.moments != "fresh")
-        if self._settings.moments == "average":
+        self.tables.replace(kind, ids, mean, keep_state=self.settings.moments != "fresh")
+        if self.settings.moments == "average":
             self._average_moments(kind, updates, parts, own)
 
     def _best_mix(self, kind: Kind, ids: Tensor, received: Tensor, score: Callable[[], float]) -> Tensor:

@@ -18,20 +18,9 @@ from torch import Tensor
 
 from fkge.align import Tokens, initial_vectors
 from fkge.align.links import KINDS
-from fkge.embed import (
-    BestState,
-    DpTrainer,
-    Snapshot,
-    Tables,
-    Trainer,
-    TrainingLoop,
-    initial_bound,
-    load_tensors,
-    make_tables,
-    save_tensors,
-)
+from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
 from fkge.embed.dp_noise import Noise, fresh_key
-from fkge.embed.fit import is_due
+from fkge.embed.fit import BestState, TrainingLoop, is_due
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import RunError
@@ -184,7 +173,7 @@ class Owner:
         self._priced: Release | None = None  # the steps of an epoch, under differential privacy
         self.trainer = self._make_trainer(noise, lone=egress is None)
         self.exchange = Exchange(
-            graph, settings, self.tables, self.train_settings.model, peers or {},
+            graph, settings, self.tables, self.train_settings.model, dict(peers or {}),
             frame=TOGETHER if together else name, blind=self._blind,
         )  # fmt: skip
         self._secret = secret
