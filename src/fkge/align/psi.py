@@ -212,14 +212,10 @@ class _Role(ABC):
         """Split all of `body` into lists of so many points each, none of which may repeat one."""
         if len(body) != _POINT * sum(counts):
             raise PeerError(f"a peer sent {len(body):,} bytes where {sum(counts):,} points were due")
-        out, start = [], 0
-        for count in counts:
-            end = start + count * _POINT
-            points = [body[i : i + _POINT] for i in range(start, end, _POINT)]
-            if len(set(points)) < count:
-                raise PeerError("a peer sent a point twice; each stands for a different item")
-            out.append(points)
-            start = end
+        points = (body[i : i + _POINT] for i in range(0, len(body), _POINT))
+        out = [list(itertools.islice(points, count)) for count in counts]
+        if any(len(set(part)) < len(part) for part in out):
+            raise PeerError("a peer sent a point twice; each stands for a different item")
         return out
 
     def _cap(self, count: int) -> None:
@@ -326,7 +322,9 @@ class PsiHost(_Role):
         if message == Message.CLAIM:
             return self._claimed(body, transcript)
         if message == Message.STOP:
-            self._stopped(body)
+            if len(body) != _STOP.size:
+                raise PeerError("a peer's last message has the wrong length")
+            self._state, self.refused = "over", OverlapError(self._kind, *_STOP.unpack(body))
             return None
         return self._asked(message, body)
 
@@ -368,12 +366,6 @@ class PsiHost(_Role):
                 raise PeerError(f"a peer asks with {count:,} {self._kind} keys after {self._peers:,} were counted")
             if not max(minimum, self._least) <= size <= min(count, len(self._items)):
                 raise PeerError(f"a peer continues with {size:,} in common; it should have stopped, or cannot be right")
-
-    def _stopped(self, body: bytes) -> None:
-        if len(body) != _STOP.size:
-            raise PeerError("a peer's last message has the wrong length")
-        size, minimum = _STOP.unpack(body)
-        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
 
     def _claimed(self, body: bytes, transcript: bytes) -> tuple[Message, bytes]:
         count, rest = divmod(len(body) - _PROOF, _PLACE)

@@ -161,15 +161,6 @@ def _write_bytes(parts: list[_Bytes], value: _Bytes) -> int:
     return len(length) + len(value)
 
 
-def _write_within(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
-    """Add a message within a message: its length, then its fields."""
-    place = len(parts)
-    parts.append(b"")
-    size = _write(parts, form, values)
-    parts[place] = length = encode_varint(size)
-    return len(length) + size
-
-
 # -- numbers and names -------------------------------------------------------------------------------
 
 
@@ -336,7 +327,11 @@ def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
     due = {field.name for field in fields(kind)} - set(absent)
 
     def write(parts: list[_Bytes], message: Any) -> int:
-        return _write_within(parts, form, vars(message))
+        place = len(parts)
+        parts.append(b"")  # for the length, which is known once the fields are written
+        size = _write(parts, form, vars(message))
+        parts[place] = length = encode_varint(size)
+        return len(length) + size
 
     def read(data: memoryview) -> Any:
         values = _read(data, form)

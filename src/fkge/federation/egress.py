@@ -152,11 +152,6 @@ class Egress:
         """How far the ledger has come, for checkpoints."""
         return None if self.ledger is None else self.ledger.head
 
-    def verify(self, head: Head) -> None:
-        """Raise `LedgerError` if the ledger was changed, or is behind a checkpoint's `head`."""
-        if self.ledger is not None:
-            self.ledger.verify(head)
-
     # -- paying --------------------------------------------------------------------------------------
 
     def pay_for_epoch(self, epoch: int, steps: Release) -> None:

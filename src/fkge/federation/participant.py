@@ -119,7 +119,7 @@ class Participant:
         self.protocol.touch()
         from_client = isinstance(message, FROM_CLIENT)
         try:
-            with self.owner.clock("translate"):
+            with self.owner.activity.clock("translate"):
                 complete = self._exchange(peer, session, message, from_client)
         except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
             stray = isinstance(error, _Stray)

@@ -24,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -397,11 +397,8 @@ def _typed(values: Sequence[object], *types: type) -> bool:
 def _anchor_of(path: Path) -> Path | None:
     """Return where the database says its anchor is. Not checked yet, but a wrong place has no fitting anchor."""
     with suppress(sqlite3.Error, TypeError, ValueError, KeyError):
-        db = sqlite3.connect(path, timeout=_LOCK_SECONDS)
-        try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as db:
             found = db.execute("SELECT body FROM rows WHERE number = 1").fetchone()
-        finally:
-            db.close()
         where = json.loads(found[0])["anchor"]
         return None if where is None else Path(where)
     return None

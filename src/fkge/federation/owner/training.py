@@ -95,6 +95,15 @@ class Activity(BestState):
     sent: dict[str, int] = field(default_factory=dict)
     price: dict[str, float] = field(default_factory=dict)
 
+    @contextmanager
+    def clock(self, what: str) -> Iterator[None]:
+        """Add the CPU time of the context to that of `what`."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.thread_time() - started
+
     def count(self, updates: Sequence[ReceivedUpdate]) -> None:
         """Note an exchange that brought `updates`."""
         for update in updates:
@@ -256,7 +265,7 @@ class Owner:
         brought: list[ReceivedUpdate] = []
         if updates:
             activity.count(updates)
-            with self.clock("translate"):
+            with self.activity.clock("translate"):
                 frame = self.exchange.frame
                 brought = self.exchange.aggregate(updates, self._timed_score)
                 if self.exchange.frame != frame and not self.tables.model.rotation_invariant:
@@ -306,7 +315,7 @@ class Owner:
 
         if self._priced is not None and not trainer.chunk:
             self.egress.pay_for_epoch(trainer.epoch, self._priced)
-        with self.clock("train"):
+        with self.activity.clock("train"):
             whole = self._loop.run_epoch(stop=between) is not None
         self.activity.epochs = trainer.epoch
         return not whole or (pause is not None and pause())
@@ -327,7 +336,7 @@ class Owner:
 
     def _timed_score(self) -> float:
         """`score`, counted: every look at validation triples is a test."""
-        with self.clock("test"):
+        with self.activity.clock("test"):
             score = self.score()
         self.activity.tests += 1
         return score
@@ -371,7 +380,7 @@ class Owner:
 
     def client(self, peer: str, session: int) -> ClientRole:
         """The client's role in an exchange with `peer`."""
-        with self.clock("translate"):
+        with self.activity.clock("translate"):
             mode = self.exchange.mode(peer)
             host_dim = self.peers[peer].widths["entity"]
             noise = self._noise(peer, session, "client")
@@ -382,7 +391,7 @@ class Owner:
 
         Its first step raises `BudgetError` if the votes of a game would exceed what the owner may ever spend.
         """
-        with self.clock("translate"):
+        with self.activity.clock("translate"):
             exchange, game = self.exchange, self.settings.ppat
             queries = game.queries(len(exchange.common(peer)))
             return host_role(
@@ -437,8 +446,8 @@ class Owner:
         tensors, state = load_tensors(path, OWNER_FILE)
         if state.get("owner") != self.name or state.get("graph") != self.graph.fingerprint:
             raise RunError(f"{path}: belongs to {state.get('owner')!r} with another graph, not to {self.name!r}")
-        if state["ledger"] is not None and self.egress.head is not None:
-            self.egress.verify(Head(**state["ledger"]))
+        if state["ledger"] is not None and self.egress.ledger is not None:
+            self.egress.ledger.verify(Head(**state["ledger"]))
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
         self.egress.resume(self.trainer.epoch)
@@ -451,15 +460,6 @@ class Owner:
             keys = self.tables.snapshot().tensors
             tensors_of_best = {key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys}
             self._loop.best.snapshot = Snapshot(tensors_of_best)
-
-    @contextmanager
-    def clock(self, activity: str) -> Iterator[None]:
-        """Add the CPU time of the context to `activity`."""
-        started = time.thread_time()
-        try:
-            yield
-        finally:
-            self.activity.seconds[activity] = self.activity.seconds.get(activity, 0.0) + time.thread_time() - started
 
 
 def begin_together(
