@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fkge.align import Common
-from fkge.federation import Egress, FederationSettings, OwnerStore, create_store
+from fkge.federation import FederationSettings, OwnerStore, create_store
 from fkge.federation.codec import decode, encode
+from fkge.federation.egress import Egress
 from fkge.federation.source import Member
 from fkge.graph import read_graph
 from fkge.node import frames_pb2 as pb

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fkge.federation import Egress, FederationSettings, wire_pb2
+from fkge.federation import FederationSettings, wire_pb2
 from fkge.federation.codec import decode, encode
+from fkge.federation.egress import Egress
 
 KEPT: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("messages-0.1.0.json").read_text())
 

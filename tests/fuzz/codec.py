@@ -7,8 +7,9 @@ from dataclasses import fields
 import torch
 
 from fkge.errors import PeerError
-from fkge.federation import Egress, FederationSettings
+from fkge.federation import FederationSettings
 from fkge.federation.codec import KINDS, decode, encode
+from fkge.federation.egress import Egress
 from fkge.federation.exchange import Structure, Update
 from fkge.federation.messages import Abort, Request, Signal
 from fkge.ppat import Candidate, Samples

@@ -28,7 +28,7 @@ from fkge.embed import load_tensors
 from fkge.errors import NodeError
 from fkge.federation import FederationSettings
 from fkge.federation.codec import decode
-from fkge.federation.owner import OWNER_FILE
+from fkge.federation.owner.training import OWNER_FILE
 from fkge.federation.recording import read_recording
 from fkge.graph import Graph
 from fkge.node.ops import audit_log as auditlog

@@ -20,9 +20,9 @@ from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PeerError, Privac
 from fkge.experiment.engines import InProcess
 from fkge.experiment.history import History
 from fkge.experiment.simulation import Simulation
-from fkge.federation import Egress, FederationSettings, Owner, Released, Update
+from fkge.federation import FederationSettings, Owner, Released, Update
 from fkge.federation.codec import encode
-from fkge.federation.egress import HOST_ROW, TRIPLE, Step
+from fkge.federation.egress import HOST_ROW, TRIPLE, Egress, dp_sgd
 from fkge.federation.exchange import Ack
 from fkge.federation.participant import Participant
 from fkge.ppat.messages import Gradient, Samples
@@ -115,7 +115,7 @@ def gate_in(folder: Path, settings: FederationSettings) -> Egress:
 
 def test_what_nothing_covers_does_not_leave(tmp_path: Path) -> None:
     gate = gate_in(tmp_path, dp_settings())
-    gate.pay_for_epoch(0, Step(20.0), 1)
+    gate.pay_for_epoch(0, dp_sgd(20.0, 1))
     assert gate.release(offer(), "peer").protection == "epoch 0"
     for raw in (
         {"entity_weight": torch.ones(1)}, {"triples": torch.zeros(0, 3, dtype=torch.int64)},
@@ -299,7 +299,7 @@ def test_the_rest_of_an_epoch_that_has_left_is_paid_for(tmp_path: Path) -> None:
 def test_of_two_lives_under_one_payment_one_goes(tmp_path: Path) -> None:
     one, other = (gate_in(tmp_path, dp_settings()) for _ in range(2))
     for gate in (one, other):
-        gate.pay_for_epoch(0, Step(20.0), 1)
+        gate.pay_for_epoch(0, dp_sgd(20.0, 1))
     one.leaves(one.release(offer(), "bee"), "bee", 10)
     with pytest.raises(AlreadyLeft, match="another process"):
         other.leaves(other.release(offer(), "bee"), "bee", 10)
@@ -308,7 +308,7 @@ def test_of_two_lives_under_one_payment_one_goes(tmp_path: Path) -> None:
 def test_every_peer_that_got_it_is_written_down(tmp_path: Path) -> None:
     gate = gate_in(tmp_path, dp_settings())
     for epoch in range(3):
-        gate.pay_for_epoch(epoch, Step(20.0), 1)
+        gate.pay_for_epoch(epoch, dp_sgd(20.0, 1))
     for peer in ("bee", "cat"):
         gate.leaves(gate.release(offer(), peer), peer, 1000)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:

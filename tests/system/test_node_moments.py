@@ -15,7 +15,7 @@ import pytest
 from fkge.errors import NodeError
 from fkge.federation import PeerProfile
 from fkge.federation.driver import Driver
-from fkge.federation.egress import Step, budgets
+from fkge.federation.egress import budgets, dp_sgd
 from fkge.node import service
 from fkge.node.ops.audit_log import AuditLog, entries
 from fkge.node.service import Node, open_node
@@ -77,7 +77,7 @@ def test_one_whose_budget_is_spent_before_its_first_training_ends_where_it_is(tm
     steps, rate = settings.dp.steps_in(settings.total_epochs), settings.dp.rate if settings.dp.rate < 1 else None
     noise = noise_for(settings.privacy.epsilon, settings.privacy.delta, steps, rate)
     with Ledger.open(folder / "ant.sqlite", graph="ant", budgets=budgets(config.federation)) as ledger:
-        ledger.pay("in an earlier time", Step(noise, rate).release(steps), peer=None)
+        ledger.pay("in an earlier time", dp_sgd(noise, steps, rate), peer=None)
     for _ in range(2):  # and again when it is started again
         one = Run(nodes, "ant")
         assert run(one, until=partial(getattr, one, "done")) == [None]

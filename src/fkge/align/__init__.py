@@ -1,14 +1,11 @@
 """Alignment: which rows two owners share, and how one vector space is mapped onto another."""
 
 from fkge.align.clusters import clusters as clusters
-from fkge.align.keys import NORMALISATION as NORMALISATION
 from fkge.align.keys import Keys as Keys
 from fkge.align.keys import label_keys as label_keys
-from fkge.align.keys import normalise as normalise
 from fkge.align.keys import owner_keys as owner_keys
 from fkge.align.keys import private_common as private_common
 from fkge.align.links import Common as Common
-from fkge.align.links import Kind as Kind
 from fkge.align.links import Pairs as Pairs
 from fkge.align.links import find_common as find_common
 from fkge.align.links import read_links as read_links

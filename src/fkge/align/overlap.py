@@ -61,7 +61,7 @@ def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, pa
     """
     here = np.asarray(triples, np.int64).reshape(-1, 3)
     there = np.asarray(partner_train, np.int64).reshape(-1, 3)
-    moved = np.stack([entities[here[:, HEAD]], relations[here[:, RELATION]], entities[here[:, TAIL]]], axis=1)
+    moved = _renumbered(here, entities, relations)
     whole = (moved >= 0).all(axis=1)
     # One number per triple; ids are below 2³¹ and relations few, so it fits 64 bits on any graph seen so far.
     heads, kinds, tails = np.maximum(moved.max(axis=0, initial=0), there.max(axis=0, initial=0)).tolist()
@@ -115,8 +115,7 @@ def held_through_chains(graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, 
         ids[kind], _ = clusters(sizes, sides)
 
     def common(name: str, triples: npt.NDArray[Any]) -> Ids:
-        entity, relation = ids["entity"][name], ids["relation"][name]
-        return np.stack([entity[triples[:, HEAD]], relation[triples[:, RELATION]], entity[triples[:, TAIL]]], axis=1)
+        return _renumbered(triples, ids["entity"][name], ids["relation"][name])
 
     trains = {name: common(name, graph.train) for name, graph in graphs.items()}
     as_they_are = {kind: np.arange(1 + max(int(i.max(initial=0)) for i in ids[kind].values())) for kind in KINDS}
@@ -129,3 +128,8 @@ def held_through_chains(graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, 
             if split != "train"
         }
     return out
+
+
+def _renumbered(triples: npt.NDArray[Any], entities: Ids, relations: Ids) -> Ids:
+    """Return the triples in other ids, those of each of their entities and relations."""
+    return np.stack([entities[triples[:, HEAD]], relations[triples[:, RELATION]], entities[triples[:, TAIL]]], axis=1)

@@ -8,8 +8,8 @@ from torch import Tensor
 from fkge.errors import SettingsError
 
 
-def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the orthogonal W that brings the rows of x nearest to those of y: argmin Σ wᵢ ‖xᵢ W − yᵢ‖².
+def procrustes(x: Tensor, y: Tensor) -> Tensor:
+    """Return the orthogonal W that brings the rows of x nearest to those of y: argmin Σ ‖xᵢ W − yᵢ‖².
 
     Directions that the rows do not determine (fewer rows than dimensions, at the extreme none) are turned as little as
     possible: there W is as near to the identity as orthogonality allows. An arbitrary choice, such as that of the
@@ -18,7 +18,6 @@ def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     Args:
         x: (n, dx), of any float type; the work is done in float64.
         y: (n, dy); may have another width.
-        weights: (n,) ≥ 0; how much a row counts, 1 if None.
 
     Returns:
         (dx, dy) in the type and on the device of x: orthogonal if dx = dy, with orthonormal rows if dx < dy. With
@@ -26,15 +25,11 @@ def procrustes(x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         other way round has no closed form).
 
     Raises:
-        SettingsError: shapes or weights do not fit, or a number is not finite.
+        SettingsError: shapes do not fit, or a number is not finite.
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise SettingsError(f"procrustes needs rows that belong together, got {tuple(x.shape)} and {tuple(y.shape)}")
     left, right = x.to(torch.float64), y.to(x.device, torch.float64)
-    if weights is not None:
-        if weights.shape != (len(x),) or bool((weights < 0).any()):
-            raise SettingsError(f"procrustes needs {len(x)} weights, none of them negative")
-        right = right * weights.to(x.device, torch.float64)[:, None]
     product = left.T @ right
     if not bool(product.isfinite().all()):
         raise SettingsError("procrustes met numbers that are not finite; has a model diverged?")

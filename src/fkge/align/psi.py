@@ -212,14 +212,10 @@ class _Role(ABC):
         """Split all of `body` into lists of so many points each, none of which may repeat one."""
         if len(body) != _POINT * sum(counts):
             raise PeerError(f"a peer sent {len(body):,} bytes where {sum(counts):,} points were due")
-        out, start = [], 0
-        for count in counts:
-            end = start + count * _POINT
-            points = [body[i : i + _POINT] for i in range(start, end, _POINT)]
-            if len(set(points)) < count:
-                raise PeerError("a peer sent a point twice; each stands for a different item")
-            out.append(points)
-            start = end
+        points = (body[i : i + _POINT] for i in range(0, len(body), _POINT))
+        out = [list(itertools.islice(points, count)) for count in counts]
+        if any(len(set(part)) < len(part) for part in out):
+            raise PeerError("a peer sent a point twice; each stands for a different item")
         return out
 
     def _cap(self, count: int) -> None:
@@ -288,7 +284,11 @@ class PsiClient(_Role):
         place = {point: i for i, point in enumerate(theirs)}
         stripped = self._secret.strip(raised)
         if message == Message.SIZED:
-            return self._sized(sum(point in place for point in stripped), max(minimum, self._settings.min_overlap))
+            size, minimum = sum(point in place for point in stripped), max(minimum, self._settings.min_overlap)
+            if size >= minimum:
+                return self._ask(size)
+            self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
+            return Message.STOP, _STOP.pack(size, minimum)
         common = {place[point]: item for point, item in zip(stripped, self._asked, strict=True) if point in place}
         if self._size not in (_UNKNOWN, len(common)):
             raise PeerError(
@@ -298,12 +298,6 @@ class PsiClient(_Role):
         self._common, self._shared, self._state = sorted(common.values()), shared, "claimed"
         places = struct.pack(f"<{len(common)}I", *sorted(common))
         return Message.CLAIM, places + self._proof(shared, transcript, b"client", self._common)
-
-    def _sized(self, size: int, minimum: int) -> tuple[Message, bytes]:
-        if size >= minimum:
-            return self._ask(size)
-        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
-        return Message.STOP, _STOP.pack(size, minimum)
 
     def _agreed(self, body: bytes) -> None:
         if not hmac.compare_digest(body, self._proof(self._shared, self._transcript, b"host", self._common)):
@@ -328,7 +322,9 @@ class PsiHost(_Role):
         if message == Message.CLAIM:
             return self._claimed(body, transcript)
         if message == Message.STOP:
-            self._stopped(body)
+            if len(body) != _STOP.size:
+                raise PeerError("a peer's last message has the wrong length")
+            self._state, self.refused = "over", OverlapError(self._kind, *_STOP.unpack(body))
             return None
         return self._asked(message, body)
 
@@ -370,12 +366,6 @@ class PsiHost(_Role):
                 raise PeerError(f"a peer asks with {count:,} {self._kind} keys after {self._peers:,} were counted")
             if not max(minimum, self._least) <= size <= min(count, len(self._items)):
                 raise PeerError(f"a peer continues with {size:,} in common; it should have stopped, or cannot be right")
-
-    def _stopped(self, body: bytes) -> None:
-        if len(body) != _STOP.size:
-            raise PeerError("a peer's last message has the wrong length")
-        size, minimum = _STOP.unpack(body)
-        self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
 
     def _claimed(self, body: bytes, transcript: bytes) -> tuple[Message, bytes]:
         count, rest = divmod(len(body) - _PROOF, _PLACE)

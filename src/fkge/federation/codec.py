@@ -27,27 +27,12 @@ from fkge.errors import PeerError, SettingsError
 from fkge.federation import wire_pb2
 from fkge.federation.egress import Released
 from fkge.federation.exchange import Ack, Structure, Update
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.messages import HANDSHAKE
 from fkge.federation.varint import decode_varint, encode_varint
 from fkge.ppat import Candidate, Gradient, Received, Samples
 
 KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Signal,
-        Request,
-        Accept,
-        Defer,
-        Refuse,
-        Abort,
-        Update,
-        Structure,
-        Ack,
-        Samples,
-        Gradient,
-        Candidate,
-        Received,
-    )
+    kind.__name__: kind for kind in (*HANDSHAKE, Update, Structure, Ack, Samples, Gradient, Candidate, Received)
 }
 """Every message that may pass between owners."""
 
@@ -174,15 +159,6 @@ def _write_bytes(parts: list[_Bytes], value: _Bytes) -> int:
     length = encode_varint(len(value))
     parts += length, value
     return len(length) + len(value)
-
-
-def _write_within(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
-    """Add a message within a message: its length, then its fields."""
-    place = len(parts)
-    parts.append(b"")
-    size = _write(parts, form, values)
-    parts[place] = length = encode_varint(size)
-    return len(length) + size
 
 
 # -- numbers and names -------------------------------------------------------------------------------
@@ -351,7 +327,11 @@ def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
     due = {field.name for field in fields(kind)} - set(absent)
 
     def write(parts: list[_Bytes], message: Any) -> int:
-        return _write_within(parts, form, vars(message))
+        place = len(parts)
+        parts.append(b"")  # for the length, which is known once the fields are written
+        size = _write(parts, form, vars(message))
+        parts[place] = length = encode_varint(size)
+        return len(length) + size
 
     def read(data: memoryview) -> Any:
         values = _read(data, form)

@@ -66,9 +66,8 @@ class Driver:
         serve: bool = False,
     ) -> None:
         owner, self._trained = job.open(late=late, secret=secret, ledger=ledger)
-        self._recorder = None if recording is None else Recorder(recording)
         protocol = Protocol(owner.peers, job.protocol_config())
-        self.participant = Participant(owner, protocol, post, emit, self._recorder, on_egress)
+        self.participant = Participant(owner, protocol, post, emit, Recorder(recording), on_egress)
         self.concluded = owner.spent and job.workspace.finished
         self._job, self._emit, self._attend = job, emit, attend
         self._progress_seconds, self._serve = progress_seconds, serve
@@ -119,8 +118,7 @@ class Driver:
                 raise
             # Its plan does not fit the budget any more, for instance after an older checkpoint: it ends where it is.
             self._emit("spent", why=str(error))
-            best = self.owner.activity.best_score
-            self._outcome = Outcome(False, True, None, best, improved=False, backtracked=False)
+            self._outcome = Outcome(spent=True, best=self.owner.activity.best_score)
             return None
         if outcome.halted:
             return None
@@ -210,5 +208,4 @@ class Driver:
 
     def close(self) -> None:
         """Complete the recording."""
-        if self._recorder is not None:
-            self._recorder.close()
+        self.participant.recorder.close()

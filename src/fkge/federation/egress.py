@@ -19,9 +19,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,8 @@ from fkge.federation.exchange import Ack, Structure, Update
 from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.settings import FederationSettings
 from fkge.ppat import Candidate, Gradient, Received, Samples
-from fkge.privacy import (
-    ADD_OR_REMOVE,
-    GAUSSIAN,
-    LAPLACE_VOTES,
-    REPLACE,
-    Budget,
-    Head,
-    Ledger,
-    Release,
-    Unprotected,
-    describe,
-    fits,
-)
+from fkge.privacy import Budget, Head, Ledger, Tally, describe, fits
+from fkge.privacy.events import ADD_OR_REMOVE, GAUSSIAN, LAPLACE_VOTES, REPLACE, Release, Unprotected
 from fkge.results import PrivacyAccount
 
 TRIPLE = "triple"
@@ -95,20 +83,15 @@ class Released:
         return getattr(self, "_seal", None) is _SEAL
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of DP-SGD, as it is paid for by `Egress.pay_for_epoch`.
+def dp_sgd(noise: float, steps: int, sampling: float | None = None) -> Release:
+    """So many steps of DP-SGD, as they are paid for by `Egress.pay_for_epoch`.
 
-    Attributes:
+    Args:
         noise: standard deviation of the noise on every coordinate, in clips: the most that one triple moves the sum.
+        steps: how many.
         sampling: rate of Poisson sampling; None for the full batch.
     """
-
-    noise: float
-    sampling: float | None = None
-
-    def release(self, steps: int) -> Release:
-        return Release(GAUSSIAN, TRIPLE, ADD_OR_REMOVE, 1.0, self.noise, steps, self.sampling)
+    return Release(GAUSSIAN, TRIPLE, ADD_OR_REMOVE, 1.0, noise, steps, sampling)
 
 
 class Egress:
@@ -121,19 +104,19 @@ class Egress:
 
     Attributes:
         save: saves the owner's state durably; the driver sets it.
+        ledger: as given, until it is closed.
         caps: by peer, the ε that votes for it may cost at most, within the budget of all.
     """
 
     def __init__(self, settings: FederationSettings, ledger: Ledger | None = None, prefix: str = "") -> None:
         self._mode = settings.privacy.mode
         self._settings = settings
-        self._ledger = ledger
+        self.ledger = ledger
         self._prefix = prefix
         self._last = PUBLIC
         self._pending: list[str] = []
         self._votes: dict[tuple[str, int], str] = {}
-        self._tally: Counter[tuple[str, str]] = Counter()
-        self._bytes: Counter[tuple[str, str]] = Counter()
+        self._tally: dict[tuple[str, str], Tally] = {}
         self._counting = threading.Lock()
         self._told = 0.0
         self._charged: float | None = None
@@ -165,23 +148,13 @@ class Egress:
         return cls(settings, ledger, prefix if settings.privacy.ledger is not None else "")
 
     @property
-    def ledger(self) -> Ledger | None:
-        """Records what is spent."""
-        return self._ledger
-
-    @property
     def head(self) -> Head | None:
         """How far the ledger has come, for checkpoints."""
-        return None if self._ledger is None else self._ledger.head
-
-    def verify(self, head: Head) -> None:
-        """Raise `LedgerError` if the ledger was changed, or is behind a checkpoint's `head`."""
-        if self._ledger is not None:
-            self._ledger.verify(head)
+        return None if self.ledger is None else self.ledger.head
 
     # -- paying --------------------------------------------------------------------------------------
 
-    def pay_for_epoch(self, epoch: int, step: Step, steps: int) -> None:
+    def pay_for_epoch(self, epoch: int, steps: Release) -> None:
         """Pay for the steps of one epoch of DP-SGD, before the first of them is made.
 
         An epoch that was paid for and has not left costs nothing again. One that has left may be made again, from an
@@ -189,8 +162,7 @@ class Egress:
 
         Args:
             epoch: its number.
-            step: one of its steps.
-            steps: how many.
+            steps: all of its steps; see `dp_sgd`.
 
         Raises:
             BudgetError: that exceeds the budget.
@@ -198,23 +170,23 @@ class Egress:
         ledger, again = self._needed(), 0
         while ledger.state(key := self._epoch_key(epoch, again)) == "left":
             again += 1
-        ledger.pay(key, step.release(steps), peer=None)
+        ledger.pay(key, steps, peer=None)
         self._last = key
         self._pending.append(key)
 
     def resume(self, epochs: int) -> None:
         """Resume after that many epochs, from a checkpoint: those that were paid for and have not left are pending."""
-        if self._mode != "dp" or self._ledger is None:
+        if self._mode != "dp" or self.ledger is None:
             return
         self._pending.clear()
         for epoch in range(epochs):
             again = 0
-            while self._ledger.state(self._epoch_key(epoch, again + 1)) != "unknown":
+            while self.ledger.state(self._epoch_key(epoch, again + 1)) != "unknown":
                 again += 1
             self._last = self._epoch_key(epoch, again)
-            if self._ledger.state(self._last) == "unknown":
+            if self.ledger.state(self._last) == "unknown":
                 raise PrivacyError(f"the checkpoint holds epoch {epoch}, which this ledger never paid for")
-            if self._ledger.state(self._last) == "paid":
+            if self.ledger.state(self._last) == "paid":
                 self._pending.append(self._last)
 
     def pay_for_votes(self, peer: str, session: int, queries: int, lam: float) -> None:
@@ -251,9 +223,9 @@ class Egress:
         return f"{self._prefix}epoch {epoch}" + (f", again {again}" if again else "")
 
     def _needed(self) -> Ledger:
-        if self._ledger is None:
+        if self.ledger is None:
             raise PrivacyError(f"privacy mode {self._mode!r} needs a ledger to pay from")
-        return self._ledger
+        return self.ledger
 
     # -- releasing ----------------------------------------------------------------------------------
 
@@ -283,7 +255,7 @@ class Egress:
 
     def leaves(self, released: Released, peer: str, nbytes: int) -> None:
         """Record that this message leaves for `peer`. Call it before the first byte is sent."""
-        if self._ledger is None or released.protection == PUBLIC:
+        if self.ledger is None or released.protection == PUBLIC:
             return
         if isinstance(released.protection, Unprotected):
             self._count(released.protection.what, peer, nbytes)
@@ -291,39 +263,38 @@ class Egress:
             if self._pending:
                 self.save()  # once it has left, it must not be made again
                 for key in self._pending:  # no other process may have released these epochs
-                    self._ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
+                    self.ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
                 self._pending.clear()
             else:
-                self._ledger.leave(released.protection, peer, nbytes)
+                self.ledger.leave(released.protection, peer, nbytes)
         else:
-            if self._ledger.state(released.protection) == "paid":
+            if self.ledger.state(released.protection) == "paid":
                 self.save()  # so that a checkpoint knows how far the ledger had come
-            self._ledger.leave(released.protection, peer, nbytes)
+            self.ledger.leave(released.protection, peer, nbytes)
 
     def _count(self, what: str, peer: str, nbytes: int) -> None:
         """Count an unprotected message. Counts are recorded within two seconds and at the end: they have no budget."""
         with self._counting:
-            self._tally[what, peer] += 1
-            self._bytes[what, peer] += nbytes
+            before = self._tally.get((what, peer), Tally())
+            self._tally[what, peer] = Tally(before.notes + 1, before.nbytes + nbytes)
         if time.monotonic() - self._told > _SECONDS_BETWEEN_TALLIES:
             self.settle()
 
     def settle(self) -> None:
         """Record the counts of unprotected messages that are not yet."""
         with self._counting:
-            tally, self._tally = self._tally, Counter()
-            nbytes, self._bytes = self._bytes, Counter()
+            tallies, self._tally = self._tally, {}
             self._told = time.monotonic()
-        if self._ledger is not None:
-            for what, peer in tally:
-                self._ledger.note_unprotected(what, peer, nbytes[what, peer], tally[what, peer])
+        if self.ledger is not None:
+            for (what, peer), tally in tallies.items():
+                self.ledger.note_unprotected(what, peer, tally.nbytes, tally.notes)
 
     def close(self) -> None:
         """Close the ledger."""
         self.settle()
-        if self._ledger is not None:
-            self._ledger.close()
-            self._ledger = None
+        if self.ledger is not None:
+            self.ledger.close()
+            self.ledger = None
 
     # -- reporting -------------------------------------------------------------------------------------
 
@@ -333,19 +304,19 @@ class Egress:
 
         For display: to price sampled steps takes a tenth of a second, which is more than some steps take.
         """
-        if self._ledger is None or not self._ledger.budgets:
+        if self.ledger is None or not self.ledger.budgets:
             return None
         if self._charged is None or time.monotonic() - self._priced > _SECONDS_BETWEEN_TALLIES:
-            self._charged = max(self._ledger.charged(budget) for budget in self._ledger.budgets)
+            self._charged = max(self.ledger.charged(budget) for budget in self.ledger.budgets)
             self._priced = time.monotonic()
         return self._charged
 
     def account(self) -> PrivacyAccount | None:
         """What was spent and what was sent, for the owner's report; None without a ledger."""
-        if self._ledger is None:
+        if self.ledger is None:
             return None
         self.settle()
-        statement = describe(self._ledger)
+        statement = describe(self.ledger)
         return PrivacyAccount(
             mode=self._mode, budgets=statement.budgets, unprotected=statement.unprotected,
             uncovered=statement.uncovered,

@@ -1,6 +1,5 @@
-"""Events that one owner's protocol takes, and the instructions that it returns to `fkge.federation.participant`.
-
-An event is something that happens to the owner itself, or a message of a peer (`fkge.federation.messages`).
+"""Events that one owner's protocol takes: something that happens to the owner itself, or a message of a peer
+(`fkge.federation.messages`). It answers with `fkge.federation.instructions`.
 """
 
 from __future__ import annotations
@@ -8,22 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
-
-Peer: TypeAlias = str
-
-
-@dataclass(frozen=True)
-class _OfPeer:
-    peer: Peer
-
-
-@dataclass(frozen=True)
-class _OfSession(_OfPeer):
-    session: int
-
-
-# -- events -----------------------------------------------------------------------------------------
+from fkge.federation.messages import Handshake, OfPeer, OfSession
 
 
 @dataclass(frozen=True)
@@ -57,80 +41,21 @@ class Wake:
     """The time asked for with `Timer` is over."""
 
 
-class Received(_OfSession):
+class Received(OfSession):
     """A translation this owner hosts is complete."""
 
 
-class Served(_OfSession):
+class Served(OfSession):
     """A translation this owner serves is complete."""
 
 
-class Lost(_OfPeer):
+class Lost(OfPeer):
     """A peer cannot be reached any more."""
 
 
-class Joined(_OfPeer):
+class Joined(OfPeer):
     """A peer is there, for the first time or again."""
 
 
-Event: TypeAlias = (
-    Begin | Finished | Wake | Signal | Request | Accept | Defer | Refuse | Abort | Received | Served | Lost | Joined
-)
+Event: TypeAlias = Begin | Finished | Wake | Handshake | Received | Served | Lost | Joined
 EVENTS: tuple[type, ...] = get_args(Event)
-
-
-# -- instructions ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Improve:
-    """Aggregate what came from `peers`, train, validate, keep or roll back; then report `Finished`.
-
-    Attributes:
-        peers: sessions whose translations to aggregate, as (peer, session); none for training alone.
-        initial: the first training of all.
-    """
-
-    peers: tuple[tuple[Peer, int], ...] = ()
-    initial: bool = False
-
-
-@dataclass(frozen=True)
-class Send:
-    """Send a message to a peer: one of this type, with this owner as its `peer` and these fields where it has them."""
-
-    to: Peer
-    message: type[Signal] | type[Request] | type[Accept] | type[Defer] | type[Refuse] | type[Abort]
-    session: int = 0
-    news: bool = True
-    last: bool = False
-    host: bool = False
-
-
-class Host(_OfSession):
-    """Take the host's role in a translation; then report `Received`."""
-
-
-class Serve(_OfSession):
-    """Take the client's role in a translation; then report `Served`."""
-
-
-class Drop(_OfPeer):
-    """Forget every translation with this peer, whichever side."""
-
-
-@dataclass(frozen=True)
-class Forget(_OfSession):
-    """Forget one translation. `hosting`: this owner is its host."""
-
-    hosting: bool
-
-
-@dataclass(frozen=True)
-class Timer:
-    """Report `Wake` after this many seconds; replaces any timer set before."""
-
-    seconds: float
-
-
-Instruction: TypeAlias = Improve | Send | Host | Serve | Drop | Forget | Timer

@@ -13,10 +13,9 @@ What the host does afterwards is local: nothing more leaves either side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -126,37 +125,17 @@ FROM_CLIENT = (Update, Structure, Samples, Candidate)
 """Messages of a client; all others within an exchange are a host's."""
 
 
-class ClientRole(Protocol):
-    """The side that translates."""
-
-    def start(self) -> Message:
-        """The opening message."""
-
-    def step(self, message: Message) -> Message | None:
-        """The next message; None when the exchange is complete."""
-
-
-class HostRole(Protocol):
-    """The side that learns."""
-
-    update: ReceivedUpdate | None
-    """Set once the exchange is complete."""
-
-    def step(self, message: Message) -> Message:
-        """The answer to a message."""
-
-
 # -- one message -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
 class Sender:
     """The client of the modes with one message."""
 
-    def __init__(self, update: Update) -> None:
-        self._update = update
+    update: Update
 
     def start(self) -> Message:
-        return self._update
+        return self.update
 
     def step(self, message: Message) -> Message | None:
         _check_ack(message)
@@ -187,66 +166,64 @@ def hidden(update: Update, generator: torch.Generator) -> Update:
     )
 
 
+@dataclass(eq=False)
 class Receiver:
     """The host of the modes with one message.
 
-    Args:
+    Attributes:
         peer: the client.
         shapes: (rows, width) expected of each kind.
         dtype: of every vector.
         align: align the rows with the host's, whatever frame they claim to be in.
         wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
+        update: set once the exchange is complete.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        shapes: Mapping[Kind, tuple[int, int]],
-        dtype: torch.dtype,
-        align: bool = False,
-        wanted: frozenset[str] = frozenset(),
-    ) -> None:
-        self.update: ReceivedUpdate | None = None
-        self._peer, self._shapes, self._dtype, self._align, self._wanted = peer, shapes, dtype, align, wanted
+    peer: str
+    shapes: Mapping[Kind, tuple[int, int]]
+    dtype: torch.dtype
+    align: bool = False
+    wanted: frozenset[str] = frozenset()
+    update: ReceivedUpdate | None = None
 
     def step(self, message: Message) -> Message:
         if not isinstance(message, Update):
             raise PeerError(f"got {type(message).__name__} where Update was due")
         for extra, fields in EXTRAS.items():
-            if extra not in self._wanted and any(getattr(message, name) is not None for name in fields):
-                raise PeerError(f"Update: {self._peer} sent {extra}, which was not agreed on")
+            if extra not in self.wanted and any(getattr(message, name) is not None for name in fields):
+                raise PeerError(f"Update: {self.peer} sent {extra}, which was not agreed on")
         rows = {kind: getattr(message, kind) for kind in KINDS}
         weights = {kind: getattr(message, f"{kind}_weight") for kind in KINDS}
         moments = {kind: getattr(message, f"{kind}_moments") for kind in KINDS}
         for kind in KINDS:
-            n, width = self._shapes[kind]
-            check_vectors(message, rows[kind], (n, width), self._dtype)
+            n, width = self.shapes[kind]
+            check_vectors(message, rows[kind], (n, width), self.dtype)
             if weights[kind] is not None:
                 if weights[kind].shape != (n,):
                     raise PeerError(f"Update: {kind} weights of shape {tuple(weights[kind].shape)}, due {(n,)}")
-                check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self._dtype)
+                check_vectors(message, weights[kind].reshape(-1, 1), (n, 1), self.dtype)
                 if bool((weights[kind] < 0).any()):
-                    raise PeerError(f"Update: a weight of {self._peer}'s {kind} rows is negative")
+                    raise PeerError(f"Update: a weight of {self.peer}'s {kind} rows is negative")
             if moments[kind] is not None:
                 self._check_moments(message, kind, moments[kind])
         self.update = ReceivedUpdate(
-            self._peer, rows, frame=message.frame,
+            self.peer, rows, frame=message.frame,
             weights=weights if all(w is not None for w in weights.values()) else None,
             moments=moments if all(m is not None for m in moments.values()) else None,
-            refine=self._align or message.frame == HIDDEN,
-            virtual=_virtual(message, self._shapes, self._dtype),
+            refine=self.align or message.frame == HIDDEN,
+            virtual=_virtual(message, self.shapes, self.dtype),
         )  # fmt: skip
         return Ack(message.step)
 
     def _check_moments(self, message: Update, kind: Kind, moments: Tensor) -> None:
         """Raise `PeerError` unless it is what some optimiser keeps; which, only the host's own optimiser decides."""
-        n, width = self._shapes[kind]
+        n, width = self.shapes[kind]
         if moments.ndim != 3 or len(moments) not in _KEPT or moments.shape[1:] != (n, width):
             due = " or ".join(str((k, n, width)) for k in sorted(_KEPT))
             raise PeerError(f"Update: moments of shape {tuple(moments.shape)}, due {due}")
-        check_vectors(message, moments.reshape(-1, width), (len(moments) * n, width), self._dtype)
+        check_vectors(message, moments.reshape(-1, width), (len(moments) * n, width), self.dtype)
         if bool((moments[-1] < 0).any()):  # squares come last, whatever precedes them
-            raise PeerError(f"Update: a mean square of {self._peer}'s {kind} rows is negative")
+            raise PeerError(f"Update: a mean square of {self.peer}'s {kind} rows is negative")
 
 
 def _virtual(update: Update, shapes: Mapping[Kind, tuple[int, int]], dtype: torch.dtype) -> Virtual | None:
@@ -279,81 +256,90 @@ class GameClient:
     """The client of the adversarial game: entities and relations stacked, neighbours announced first."""
 
     def __init__(self, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator) -> None:
-        rows = torch.cat([update.entity, update.relation]) if update.relation.numel() else update.entity
         extra = [r for r in (update.neighbours, update.joining) if r is not None and r.numel()]
-        self._structure: Structure | None = None
+        self._structure: Structure | None = None  # to be announced
         if update.triples is not None and update.neighbours is not None:
             self._structure = Structure(0, len(update.neighbours), update.triples)
-        self._game = PpatClient(rows, host_dim, settings, generator, torch.cat(extra) if extra else None)
-        self._announced = self._structure is None
+        around = torch.cat(extra) if extra else None
+        self._game = PpatClient(_stacked(update.entity, update.relation), host_dim, settings, generator, around)
 
     def start(self) -> Message:
         return self._game.start() if self._structure is None else self._structure
 
     def step(self, message: Message) -> Message | None:
-        if not self._announced:
+        if self._structure is not None:
             _check_ack(message)
-            self._announced = True
+            self._structure = None
             return self._game.start()
         return self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
 
 
+@dataclass(eq=False)
 class GameHost:
-    """The host of the adversarial game; see `host_role`."""
+    """The host of the adversarial game; see `host_role`.
 
-    def __init__(
-        self,
-        peer: str,
-        own: Mapping[Kind, Tensor],
-        settings: PpatSettings,
-        generator: torch.Generator,
-        *,
-        refine: bool,
-        noise: Noise | None = None,
-        wanted: frozenset[str] = frozenset(),
-        pay: Callable[[], None] | None = None,
-    ) -> None:
-        self.update: ReceivedUpdate | None = None
-        self._peer, self._own, self._refine, self._wanted, self._pay = peer, own, refine, wanted, pay
-        rows = torch.cat([own["entity"], own["relation"]]) if own["relation"].numel() else own["entity"]
-        self._game = PpatHost(rows, settings, generator, noise)
-        self._structure: Structure | None = None
+    Attributes:
+        peer: the client.
+        own: this owner's rows of what the two share, by kind.
+        game: with these rows stacked.
+        refine: align the translation with them before use.
+        wanted: what an update may contain besides rows, of `EXTRAS`.
+        pay: called before the first vote.
+        update: set once the exchange is complete.
+        structure: the client's neighbours, once they are announced.
+    """
+
+    peer: str
+    own: Mapping[Kind, Tensor]
+    game: PpatHost
+    refine: bool
+    wanted: frozenset[str] = frozenset()
+    pay: Callable[[], None] | None = None
+    update: ReceivedUpdate | None = None
+    structure: Structure | None = None
 
     def step(self, message: Message) -> Message:
         if isinstance(message, Structure):
-            if "neighbours" not in self._wanted:
-                raise PeerError(f"Structure: {self._peer} sent neighbours, which was not agreed on")
-            if self._structure is not None and not message.same_as(self._structure):
+            if "neighbours" not in self.wanted:
+                raise PeerError(f"Structure: {self.peer} sent neighbours, which was not agreed on")
+            if self.structure is not None and not message.same_as(self.structure):
                 raise PeerError("the structure of neighbours came twice")
-            self._structure = message
+            self.structure = message
             return Ack(0)
-        if self._pay is not None and isinstance(message, Samples):
-            self._pay()  # once, and only before the first vote: a peer that merely announces a game costs nothing
-            self._pay = None
-        answer = self._game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
-        if self._game.finished and self.update is None:
+        if self.pay is not None and isinstance(message, Samples):
+            self.pay()  # once, and only before the first vote: a peer that merely announces a game costs nothing
+            self.pay = None
+        answer = self.game.step(message)  # type: ignore[arg-type]  # the role refuses what it does not expect
+        if self.game.finished and self.update is None:
             self.update = self._unpack()
         return answer
 
     def _unpack(self) -> ReceivedUpdate:
-        got = self._game.translation
-        n = len(self._own["entity"])
-        width = self._own["relation"].shape[1]
-        relation = got.vectors[n:] if self._own["relation"].numel() else got.vectors.new_empty(0, width)
+        got, own = self.game.translation, self.own["relation"]
+        n = len(self.own["entity"])
+        relation = got.vectors[n:] if own.numel() else got.vectors.new_empty(0, own.shape[1])
         virtual = None
-        if self._structure is not None and got.neighbours is not None:
-            k = self._structure.entities
+        if self.structure is not None and got.neighbours is not None:
+            k = self.structure.entities
             entities, relations = got.neighbours[:k], got.neighbours[k:]
-            check_triples(self._structure.triples, n + len(entities), len(relation) + len(relations))
-            virtual = Virtual(entities, relations, self._structure.triples)
-        spent = got.spent
-        price: dict[str, float] = {"queries": spent.queries}
-        if math.isfinite(spent.epsilon):  # without noise there is no ε
-            price |= {"epsilon_paper_per_sample": spent.epsilon, "epsilon_paper_per_batch": spent.epsilon_per_batch}
+            check_triples(self.structure.triples, n + len(entities), len(relation) + len(relations))
+            virtual = Virtual(entities, relations, self.structure.triples)
         return ReceivedUpdate(
-            self._peer, {"entity": got.vectors[:n], "relation": relation}, refine=self._refine, virtual=virtual,
-            price=price,
+            self.peer, {"entity": got.vectors[:n], "relation": relation}, refine=self.refine, virtual=virtual,
+            price=self.game.price,
         )  # fmt: skip
+
+
+def _stacked(entity: Tensor, relation: Tensor) -> Tensor:
+    """Rows of both kinds; where no relations are shared, their width is of no account."""
+    return torch.cat([entity, relation]) if relation.numel() else entity
+
+
+ClientRole: TypeAlias = Sender | GameClient
+"""The side that translates: `start` opens, `step` is the next message, or None when the exchange is complete."""
+
+HostRole: TypeAlias = Receiver | GameHost
+"""The side that learns: `step` is the answer to a message; `update` is set once the exchange is complete."""
 
 
 def client_role(
@@ -401,7 +387,8 @@ def host_role(
     if mode in ("frame", "procrustes"):
         shapes: dict[Kind, tuple[int, int]] = {kind: (len(own[kind]), widths[kind]) for kind in KINDS}
         return Receiver(peer, shapes, own["entity"].dtype, align=mode == "procrustes", wanted=wanted)
-    return GameHost(peer, own, settings, generator, refine=mode == "ppat+refine", noise=noise, wanted=wanted, pay=pay)
+    game = PpatHost(_stacked(own["entity"], own["relation"]), settings, generator, noise)
+    return GameHost(peer, own, game, mode == "ppat+refine", wanted, pay)
 
 
 def aligned(update: ReceivedUpdate, own: Mapping[Kind, Tensor], one_space: bool = True) -> Tensor:
@@ -412,8 +399,5 @@ def aligned(update: ReceivedUpdate, own: Mapping[Kind, Tensor], one_space: bool 
         own: the host's rows of the same things, by kind.
         one_space: relations are vectors in the entities' space, and determine W too.
     """
-    x, y = [update.rows["entity"]], [own["entity"]]
-    if one_space and update.rows["relation"].numel():
-        x.append(update.rows["relation"])
-        y.append(own["relation"])
-    return procrustes(torch.cat(x), torch.cat(y))
+    kinds = KINDS if one_space and update.rows["relation"].numel() else ("entity",)
+    return procrustes(torch.cat([update.rows[kind] for kind in kinds]), torch.cat([own[kind] for kind in kinds]))

@@ -97,29 +97,21 @@ def clip_rows(
         what: shorten what the row would change (``"difference"``), or the row itself (``"row"``), which makes sense in
             any frame.
     """
-    limit = _limit(own, factor)
-    if what == "row":
-        return _shorten(received, limit)
-    _check_pairs(received, own)
-    moved = received.double() - own.double()
-    within = moved.norm(dim=1, keepdim=True) <= limit
-    return torch.where(within, received, (own.double() + _shorten(moved, limit)).to(received.dtype))
-
-
-def _limit(own: Tensor, factor: float) -> float:
     if not (math.isfinite(factor) and factor > 0) or own.ndim != 2 or len(own) == 0:
         raise SettingsError(
             f"clipping needs a finite factor above 0 and rows of the host, got {factor} and {tuple(own.shape)}"
         )
-    return factor * float(own.double().norm(dim=1).median())
-
-
-def _check_pairs(received: Tensor, own: Tensor) -> None:
-    if received.shape != own.shape or received.ndim != 2 or len(own) == 0:
+    limit = factor * float(own.double().norm(dim=1).median())
+    if what == "row":
+        return _shorten(received, limit)
+    if received.shape != own.shape:
         raise SettingsError(
             f"received rows {tuple(received.shape)} and own rows {tuple(own.shape)} must be of the same things, in the "
             "host's space; align them first, or clip what='row'"
         )
+    moved = received.double() - own.double()
+    within = moved.norm(dim=1, keepdim=True) <= limit
+    return torch.where(within, received, (own.double() + _shorten(moved, limit)).to(received.dtype))
 
 
 def _shorten(rows: Tensor, limit: float) -> Tensor:

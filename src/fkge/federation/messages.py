@@ -8,47 +8,55 @@ are in `fkge.federation.exchange` and `fkge.ppat.messages`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
+
+Peer: TypeAlias = str
 
 
 @dataclass(frozen=True)
-class Signal:
+class OfPeer:
+    """About a peer."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True)
+class OfSession(OfPeer):
+    """About one exchange with `peer`, which its host has numbered `session`."""
+
+    session: int
+
+
+@dataclass(frozen=True)
+class Signal(OfPeer):
     """A peer has news, or announces that there will be no more after this (`last`)."""
 
-    peer: str
     news: bool = True
     last: bool = False
 
 
-@dataclass(frozen=True)
-class SessionMessage:
-    """About one exchange with `peer`, which its host has numbered `session`."""
-
-    peer: str
-    session: int
-
-
-class Request(SessionMessage):
+class Request(OfSession):
     """A peer wants to host: it asks this owner to translate for it."""
 
 
-class Accept(SessionMessage):
+class Accept(OfSession):
     """A peer agrees to translate for this owner."""
 
 
-class Defer(SessionMessage):
+class Defer(OfSession):
     """A peer is Busy; it will send a signal when it is not."""
 
 
-class Refuse(SessionMessage):
+class Refuse(OfSession):
     """A peer will not translate for this owner, for as long as it takes part."""
 
 
 @dataclass(frozen=True)
-class Abort(SessionMessage):
+class Abort(OfSession):
     """A peer abandons an exchange. `host`: the peer is the one that hosts, and this owner serves."""
 
     host: bool
 
 
 Handshake: TypeAlias = Signal | Request | Accept | Defer | Refuse | Abort
+HANDSHAKE: tuple[type[Handshake], ...] = get_args(Handshake)

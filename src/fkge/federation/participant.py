@@ -8,30 +8,16 @@ engine supplies a way to post bytes to a peer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
-from fkge.federation.events import (
-    Begin,
-    Drop,
-    Event,
-    Finished,
-    Forget,
-    Host,
-    Improve,
-    Instruction,
-    Lost,
-    Received,
-    Send,
-    Serve,
-    Served,
-    Timer,
-)
+from fkge.federation.events import Begin, Event, Finished, Lost, Received, Served
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, HostRole, ReceivedUpdate
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol
 from fkge.federation.recording import Recorder
@@ -39,8 +25,6 @@ from fkge.federation.recording import Recorder
 Post = Callable[[str, bytes], None]
 OnEgress = Callable[[str, Released, int, bytes], None]
 Emit = Callable[..., None]
-
-_CONTROL = (Signal, Request, Accept, Defer, Refuse, Abort)
 
 
 @dataclass(frozen=True)
@@ -73,93 +57,79 @@ class _Stray(PeerError):
     """A message of an exchange that this side has abandoned; not an error of the peer."""
 
 
+@dataclass(eq=False)
 class Participant:
     """Carries out the protocol's instructions for one owner.
 
-    Args:
+    Attributes:
         owner: the owner.
         protocol: decides what to do.
         post: sends bytes to a peer; must not block.
         emit: receives every event worth a line in a trace: ``emit(event, **fields)``.
         recorder: records all messages and events.
         on_egress: receives every message just before it is posted: ``on_egress(peer, released, session, data)``.
-
-    Attributes:
         work: an `Improve` to carry out with `improve`, or None.
         timer: seconds after which to call `handle(Wake())`, or None; its reader resets it.
         report: the last round of training; None if it broke off.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        protocol: Protocol,
-        post: Post,
-        emit: Emit,
-        recorder: Recorder | None = None,
-        on_egress: OnEgress | None = None,
-    ) -> None:
-        self.owner = owner
-        self.protocol = protocol
-        self.work: Improve | None = None
-        self.timer: float | None = None
-        self.report: RoundReport | None = None
-        self._post = post
-        self._emit = emit
-        self._recorder = recorder
-        self._on_egress = on_egress
-        self._clients: dict[tuple[str, int], ClientRole] = {}
-        self._hosts: dict[tuple[str, int], HostRole] = {}
-        self._updates: dict[tuple[str, int], ReceivedUpdate] = {}
-        self._served: set[tuple[str, int]] = set()
-        self._state = protocol.state
+    owner: Owner
+    protocol: Protocol
+    post: Post
+    emit: Emit
+    recorder: Recorder = field(default_factory=Recorder)
+    on_egress: OnEgress | None = None
+    work: Improve | None = field(default=None, init=False)
+    timer: float | None = field(default=None, init=False)
+    report: RoundReport | None = field(default=None, init=False)
+    _clients: dict[tuple[str, int], ClientRole] = field(default_factory=dict, init=False)
+    _hosts: dict[tuple[str, int], HostRole] = field(default_factory=dict, init=False)
+    _updates: dict[tuple[str, int], ReceivedUpdate] = field(default_factory=dict, init=False)
 
     def begin(self, trained: bool) -> None:
         """Join the federation; `trained`: with vectors to offer from an earlier incarnation."""
-        if self._recorder is not None:
-            self._recorder.begin(trained)
+        self.recorder.note("begin", trained=trained)
         self._handle(Begin(trained=trained, spent=trained and self.owner.spent))
 
     def handle(self, event: Event) -> None:
         """Process an event that the engine reports."""
-        if self._recorder is not None:
-            self._recorder.event(event)
+        self.recorder.event(event)
         self._handle(event)
 
     def _handle(self, event: Event) -> None:
+        before = self.protocol.state
         for instruction in self.protocol.handle(event):
             self._do(instruction)
-        if self.protocol.state is not self._state:
-            self._state = self.protocol.state
-            self._emit("state", state=str(self._state))
+        if self.protocol.state is not before:
+            self.emit("state", state=str(self.protocol.state))
 
     def deliver(self, peer: str, data: bytes) -> None:
         """Process a message from `peer`. A malformed one is refused and ends the exchange it belongs to."""
-        if self._recorder is not None:
-            self._recorder.received(peer, data)
+        self.recorder.received(peer, data)
         try:
             message, session = decode(data)
-            if isinstance(message, _CONTROL):
+            if isinstance(message, HANDSHAKE):
                 # The sender is the peer at the other end of the connection, not the one that the message names.
                 self._handle(replace(message, peer=peer))
                 return
         except PeerError as error:
-            self._emit("refused", peer=peer, why=str(error))
+            self.emit("refused", peer=peer, why=str(error))
             self._handle(Lost(peer))
             return
         self.protocol.touch()
         from_client = isinstance(message, FROM_CLIENT)
         try:
-            with self.owner.clock("translate"):
-                self._exchange(peer, session, message, from_client)
+            with self.owner.activity.clock("translate"):
+                complete = self._exchange(peer, session, message, from_client)
         except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
             stray = isinstance(error, _Stray)
             event = "stray" if stray else "refused" if isinstance(error, PeerError) else "over budget"
-            self._emit(event, peer=peer, why=str(error))
+            self.emit(event, peer=peer, why=str(error))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
             return
-        self._complete(peer, session, from_client)
+        if complete is not None:
+            self._handle(complete)
 
     def improve(self, pause: Callable[[], bool] | None = None) -> Outcome:
         """Carry out `work`; call `finish` with the outcome when the round is over on the engine's clock.
@@ -172,31 +142,20 @@ class Participant:
         self.report = None
         updates = [self._updates.pop(key) for key in work.peers if key in self._updates]
         before = self.owner.trainer.epoch
-        if self._recorder is not None:
-            self._recorder.improve()
-            pause = self._recorder.wrap(pause)
-        outcome = self.owner.improve(updates, initial=work.initial, pause=pause)
-        if self._recorder is not None:
-            self._recorder.improved()
+        self.recorder.note("improve")
+        outcome = self.owner.improve(updates, initial=work.initial, pause=self.recorder.wrap(pause))
+        self.recorder.note("improved")
         epoch = self.owner.trainer.epoch
         self.report = RoundReport(
-            work.initial,
-            [peer for peer, _ in work.peers],
-            epoch,
-            epoch - before,
-            outcome.score,
-            outcome.best,
-            outcome.improved,
-            outcome.backtracked,
-            sent=sum(self.owner.activity.sent.values()),
+            work.initial, [peer for peer, _ in work.peers], epoch, epoch - before, outcome.score, outcome.best,
+            outcome.improved, outcome.backtracked, sent=sum(self.owner.activity.sent.values()),
             spent=self.owner.egress.charged,
-        )
+        )  # fmt: skip
         return outcome
 
     def finish(self, outcome: Outcome) -> None:
         """Report to the protocol that the round is over."""
-        if self._recorder is not None:
-            self._recorder.finish()
+        self.recorder.note("finish")
         self._handle(Finished(news=outcome.news, spent=outcome.spent))
 
     # -- instructions --------------------------------------------------------------------------------
@@ -207,75 +166,58 @@ class Participant:
                 self.work = instruction
             case Timer(seconds):
                 self.timer = seconds
-            case Send(to, message, session, news, last, _):
-                if message is Signal:
-                    self._send(to, Signal(self.owner.name, news, last))
-                elif message is Abort:
-                    self._send(to, Abort(self.owner.name, session, instruction.host))
-                else:
-                    self._send(to, message(self.owner.name, session))  # type: ignore[arg-type,call-arg]
+            case Send(to, message):
+                values = {f.name: getattr(instruction, f.name) for f in fields(message) if f.name != "peer"}
+                self._send(to, message(self.owner.name, **values))
             case Serve(peer, session):
                 role = self.owner.client(peer, session)
                 self._clients[peer, session] = role
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
-                self._emit("hosting", peer=peer)
+                self.emit("hosting", peer=peer)
             case Forget(peer, session, hosting):
-                if hosting:
-                    self._hosts.pop((peer, session), None)
-                else:
-                    self._clients.pop((peer, session), None)
-                self._emit("given up", peer=peer, hosting=hosting)
+                (self._hosts if hosting else self._clients).pop((peer, session), None)
+                self.emit("given up", peer=peer, hosting=hosting)
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._updates):
                     for key in [key for key in roles if key[0] == peer]:
                         del roles[key]
-                self._emit("lost", peer=peer)
+                self.emit("lost", peer=peer)
 
     def _send(self, peer: str, message: Any, session: int = 0) -> None:
         egress = self.owner.egress
         released = egress.release(message, peer, session)
         data = encode(released, session)
         egress.leaves(released, peer, len(data))
-        if self._on_egress is not None:
-            self._on_egress(peer, released, session, data)
+        if self.on_egress is not None:
+            self.on_egress(peer, released, session, data)
         self.owner.activity.sent[peer] = self.owner.activity.sent.get(peer, 0) + len(data)
-        if self._recorder is not None:
-            self._recorder.sent(peer, data)
-        self._post(peer, data)
+        self.recorder.sent(peer, data)
+        self.post(peer, data)
 
     # -- exchanges -----------------------------------------------------------------------------------
 
-    def _exchange(self, peer: str, session: int, message: Any, from_client: bool) -> None:
-        """Process a message within an exchange.
+    def _exchange(self, peer: str, session: int, message: Any, from_client: bool) -> Received | Served | None:
+        """Process a message within an exchange; what to report to the protocol, if it was the last one.
 
         Sessions are numbered by their hosts, so two exchanges with one peer, one in each direction, may have the same
         number. The kind of message says which of them it belongs to: clients open and hosts answer.
         """
         key = (peer, session)
-        if from_client and key in self._hosts:
-            self._send(peer, self._hosts[key].step(message), session)
-        elif not from_client and key in self._clients:
-            following = self._clients[key].step(message)
-            if following is not None:
-                self._send(peer, following, session)
-            else:
+        if from_client and (host := self._hosts.get(key)) is not None:
+            self._send(peer, host.step(message), session)
+            if host.update is not None:
+                del self._hosts[key]
+                self._updates[key] = host.update
+                self.emit("translated", peer=peer, **host.update.price)
+                return Received(peer, session)
+        elif not from_client and (client := self._clients.get(key)) is not None:
+            following = client.step(message)
+            if following is None:
                 del self._clients[key]
-                self._served.add(key)
+                return Served(peer, session)
+            self._send(peer, following, session)
         elif from_client:
             raise _Stray(f"{type(message).__name__} belongs to no exchange under way (session {session})")
-        # An answer to a client that has abandoned its exchange is ignored.
-
-    def _complete(self, peer: str, session: int, from_client: bool) -> None:
-        """Report to the protocol if that was the last message of an exchange."""
-        key = (peer, session)
-        host = self._hosts.get(key)
-        if from_client and host is not None and host.update is not None:
-            del self._hosts[key]
-            self._updates[key] = host.update
-            self._emit("translated", peer=peer, **host.update.price)
-            self._handle(Received(peer, session))
-        elif not from_client and key in self._served:
-            self._served.discard(key)
-            self._handle(Served(peer, session))
+        return None  # there is more to come, or it answers a client that has abandoned its exchange

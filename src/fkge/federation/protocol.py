@@ -34,26 +34,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fkge.errors import PeerError
-from fkge.federation.events import (
-    Begin,
-    Drop,
-    Event,
-    Finished,
-    Forget,
-    Host,
-    Improve,
-    Instruction,
-    Joined,
-    Lost,
-    Peer,
-    Received,
-    Send,
-    Serve,
-    Served,
-    Timer,
-    Wake,
-)
-from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
+from fkge.federation.events import Begin, Event, Finished, Joined, Lost, Received, Served, Wake
+from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.messages import Abort, Accept, Defer, Peer, Refuse, Request, Signal
 
 
 class State(StrEnum):
@@ -121,7 +104,7 @@ class Protocol:
         self._hosting: dict[Peer, int] = {}
         self._received: list[tuple[Peer, int]] = []
         self._serving: set[tuple[Peer, int]] = set()
-        self._deferred: list[Peer] = []
+        self._deferred: set[Peer] = set()
         """Peers to signal when this owner is not Busy any more."""
         self._window_open = False
         self._progress = False
@@ -139,11 +122,6 @@ class Protocol:
     def over(self) -> bool:
         """Whether this owner and all connected peers are at rest, so that no request follows unless a peer joins."""
         return self.at_rest and self._all_done(self._present) and not self._serving
-
-    @property
-    def working(self) -> bool:
-        """Whether a round of training is running."""
-        return self.state is State.BUSY and self._begun
 
     def touch(self) -> None:
         """Note that an exchange has progressed, so that it is not abandoned yet."""
@@ -179,7 +157,7 @@ class Protocol:
             raise PeerError("an owner begins before it finishes anything")
         self.state = State.READY
         self.spent = self.spent or event.spent
-        waiting, self._deferred = set(self._deferred), []
+        waiting, self._deferred = self._deferred, set()
         out: list[Instruction] = [
             Send(peer, Signal, news=event.news or peer in waiting, last=self.spent)
             for peer in sorted(self._present)
@@ -238,8 +216,7 @@ class Protocol:
             return [Send(event.peer, Refuse, event.session)]
         if self.state is State.BUSY or self._about_to_improve:
             self._present.add(event.peer)  # or it would not be signalled afterwards
-            if event.peer not in self._deferred:
-                self._deferred.append(event.peer)
+            self._deferred.add(event.peer)
             return [Send(event.peer, Defer, event.session)]
         if (event.peer, event.session) in self._serving:
             raise PeerError(f"{event.peer} asked twice for session {event.session}")
@@ -299,7 +276,7 @@ class Protocol:
         self._present.discard(event.peer)
         self._expected.discard(event.peer)
         self.queue = [p for p in self.queue if p != event.peer]
-        self._deferred = [p for p in self._deferred if p != event.peer]
+        self._deferred.discard(event.peer)
         self._requested.pop(event.peer, None)
         self._hosting.pop(event.peer, None)
         self._serving = {s for s in self._serving if s[0] != event.peer}
@@ -319,8 +296,7 @@ class Protocol:
             self._expected.add(event.peer)
         # What this owner has is news to a newcomer. A Busy owner signals it afterwards, like those it has deferred.
         if self.state is State.BUSY:
-            if event.peer not in self._deferred:
-                self._deferred.append(event.peer)
+            self._deferred.add(event.peer)
             return []
         return [Send(event.peer, Signal, last=self.spent)]
 

@@ -14,69 +14,66 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fkge.federation.events import Event
 
 
 class Recorder:
-    """Writes a recording: one JSON object per line, and after the line of a received message its bytes."""
+    """Writes a recording: one JSON object per line, and after the line of a received message its bytes.
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb")
+    Args:
+        path: of the file; None writes nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._file: BinaryIO | None = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("wb")
         self._pauses = 0
 
     def close(self) -> None:
-        self._write_pauses()
-        self._file.close()
+        if self._file is not None:
+            self._write_pauses(self._file)
+            self._file.close()
 
-    def begin(self, trained: bool) -> None:
-        self._write("begin", trained=trained)
+    def note(self, what: str, data: bytes = b"", **fields: Any) -> None:
+        """What happens to the participant: ``begin``; ``improve``, ``improved`` once a round of training is computed,
+        and ``finish`` when it is over on the engine's clock; the others have methods of their own.
+        """
+        if self._file is not None:
+            self._write_pauses(self._file)
+            self._file.write(json.dumps({"what": what, **fields}).encode() + b"\n" + data)
 
     def event(self, event: Event) -> None:
-        self._write("event", kind=type(event).__name__, fields=asdict(event))
+        self.note("event", kind=type(event).__name__, fields=asdict(event))
 
     def received(self, peer: str, data: bytes) -> None:
-        self._write("heard", peer=peer, size=len(data))
-        self._file.write(data)
+        self.note("heard", data, peer=peer, size=len(data))
 
     def sent(self, peer: str, data: bytes) -> None:
-        self._write("said", peer=peer, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-    def improve(self) -> None:
-        """A round of training begins."""
-        self._write("improve")
-
-    def improved(self) -> None:
-        """A round of training is computed; `finish` follows when it is over on the engine's clock."""
-        self._write("improved")
-
-    def finish(self) -> None:
-        self._write("finish")
+        if self._file is not None:
+            self.note("said", peer=peer, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
     def wrap(self, pause: Callable[[], bool] | None) -> Callable[[], bool] | None:
         """`pause` of a round of training, recorded: inputs that arrive within it belong to that point of the round."""
-        if pause is None:
-            return None
+        if pause is None or self._file is None:
+            return pause
 
         def recorded() -> bool:
             self._pauses += 1
             leave = pause()
             if leave:
-                self._write("left")
+                self.note("left")
             return leave
 
         return recorded
 
-    def _write(self, what: str, **fields: Any) -> None:
-        self._write_pauses()
-        self._file.write(json.dumps({"what": what, **fields}).encode() + b"\n")
-
-    def _write_pauses(self) -> None:
+    def _write_pauses(self, file: BinaryIO) -> None:
         """Write how many pauses passed without input; they are counted, as there are thousands."""
         if self._pauses:
-            self._file.write(json.dumps({"what": "pauses", "count": self._pauses}).encode() + b"\n")
+            file.write(json.dumps({"what": "pauses", "count": self._pauses}).encode() + b"\n")
             self._pauses = 0
 
 

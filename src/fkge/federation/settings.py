@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,11 @@ from fkge.ppat import PpatSettings
 from fkge.settings import Settings, TrainSettings
 
 Translate = Literal["frame", "procrustes", "ppat", "ppat+refine"]
+
+
+def _section(kind: type[Settings], description: str) -> Any:
+    """A field for settings of their own, at their defaults where none are given."""
+    return Field(default_factory=lambda: kind.build({}), description=description)
 
 
 class PrivateSettings(Settings):
@@ -134,27 +139,15 @@ class FederationSettings(Settings):
     )
     answer: float = Field(120.0, gt=0, description="seconds after which an exchange without progress is abandoned")
 
-    train: TrainSettings = Field(
-        default_factory=lambda: TrainSettings.build({}),
-        description="how each owner trains, unless the federation says otherwise for one of them",
+    train: TrainSettings = _section(
+        TrainSettings, "how each owner trains, unless the federation says otherwise for one of them"
     )
-    ppat: PpatSettings = Field(
-        default_factory=lambda: PpatSettings.build({}), description="the adversarial translation"
-    )
+    ppat: PpatSettings = _section(PpatSettings, "the adversarial translation")
 
-    private: PrivateSettings = Field(
-        default_factory=lambda: PrivateSettings.build({}),
-        description="the private track, where not all triples are shareable",
-    )
-    privacy: PrivacySettings = Field(
-        default_factory=lambda: PrivacySettings.build({}), description="what protects messages that leave"
-    )
-    dp: DpSettings = Field(
-        default_factory=lambda: DpSettings.build({}), description="DP-SGD of the shared track, in privacy mode dp"
-    )
-    psi: PsiSettings = Field(
-        default_factory=lambda: PsiSettings.build({}), description="private set intersection, by which owners align"
-    )
+    private: PrivateSettings = _section(PrivateSettings, "the private track, where not all triples are shareable")
+    privacy: PrivacySettings = _section(PrivacySettings, "what protects messages that leave")
+    dp: DpSettings = _section(DpSettings, "DP-SGD of the shared track, in privacy mode dp")
+    psi: PsiSettings = _section(PsiSettings, "private set intersection, by which owners align")
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

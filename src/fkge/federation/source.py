@@ -85,12 +85,9 @@ class Links:
     relations: tuple[Link, ...] = ()
     same: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Values for JSON, for `from_dict`."""
-        return {"entities": self.entities, "relations": self.relations, "same": self.same}
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Links:
+        """The links whose `asdict` this was, before JSON made lists of the tuples."""
         entities, relations = (tuple((a, b) for a, b in values[kind]) for kind in ("entities", "relations"))
         return cls(entities, relations, values["same"])
 

@@ -15,8 +15,6 @@ What is private here, and what is not:
 
 from fkge.ppat.client import PpatClient as PpatClient
 from fkge.ppat.host import PpatHost as PpatHost
-from fkge.ppat.host import Spent as Spent
-from fkge.ppat.host import Translation as Translation
 from fkge.ppat.messages import Candidate as Candidate
 from fkge.ppat.messages import Gradient as Gradient
 from fkge.ppat.messages import Received as Received

@@ -6,18 +6,7 @@ import torch
 from torch import Tensor
 
 from fkge.errors import PeerError, SettingsError
-from fkge.ppat.messages import (
-    Candidate,
-    FromClient,
-    FromHost,
-    Gradient,
-    Received,
-    Role,
-    Samples,
-    check_step,
-    check_vectors,
-    unexpected,
-)
+from fkge.ppat.messages import Candidate, FromClient, FromHost, Gradient, Received, Role, Samples, check_vectors
 from fkge.ppat.settings import PpatSettings
 
 
@@ -34,6 +23,8 @@ class PpatClient(Role[FromHost, FromClient | None]):
     Raises:
         SettingsError: there are no aligned rows.
     """
+
+    _takes = (Gradient, Received)
 
     def __init__(
         self,
@@ -53,7 +44,6 @@ class PpatClient(Role[FromHost, FromClient | None]):
         self._mapping = initial_mapping(rows.shape[1], host_dim, generator, rows.dtype)
         self._velocity = torch.zeros_like(self._mapping)
         self._batch = self._rows[:0]
-        self._done = 0
         self._sent: FromClient | None = None
 
     @property
@@ -69,24 +59,16 @@ class PpatClient(Role[FromHost, FromClient | None]):
             raise RuntimeError("the game has started; continue with step()")
         return self._sent
 
-    def _check_form(self, message: FromHost) -> None:
-        if not isinstance(message, Gradient | Received):
-            raise unexpected(message, self._due())
-        check_step(message)
+    def _check_vectors(self, message: FromHost) -> None:
         if isinstance(message, Gradient):
             shape = (self.settings.batch_of(len(self._rows)), self.host_dim)
             check_vectors(message, message.vectors, shape, self._rows.dtype)
 
-    def _check_turn(self, message: FromHost) -> None:
-        wanted = {Samples: Gradient, Candidate: Received}.get(type(self._sent))
-        if type(message) is not wanted or message.step != self._done:
-            raise unexpected(message, self._due())
-
-    def _due(self) -> str:
+    @property
+    def _due(self) -> type[FromHost] | str:
         if self._sent is None:
             return "nothing" if self._last is not None else "nothing yet (start() opens the game)"
-        kind = "Gradient" if isinstance(self._sent, Samples) else "Received"
-        return f"{kind} of step {self._done}"
+        return Gradient if isinstance(self._sent, Samples) else Received
 
     def _act(self, message: FromHost) -> FromClient | None:
         if isinstance(message, Gradient):

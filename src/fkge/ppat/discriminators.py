@@ -29,14 +29,11 @@ class Discriminators:
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Map vectors (count, n, d) to logits (count, n), positive where a network takes a vector for a real one."""
-        w1, b1, w2, b2, w3, b3 = self._layers()
+        flat = self.parameters.split([rows * columns for rows, columns in self._shapes], dim=1)
+        w1, b1, w2, b2, w3, b3 = (part.view(-1, *shape) for part, shape in zip(flat, self._shapes, strict=True))
         h = F.leaky_relu(torch.baddbmm(b1, vectors, w1), 0.2)
         h = F.leaky_relu(torch.baddbmm(b2, h, w2), 0.2)
         return torch.baddbmm(b3, h, w3).squeeze(-1)
-
-    def _layers(self) -> list[Tensor]:
-        flat = self.parameters.split([rows * columns for rows, columns in self._shapes], dim=1)
-        return [part.view(-1, *shape) for part, shape in zip(flat, self._shapes, strict=True)]
 
     @torch.no_grad()
     def descend(self, gradient: Tensor, lr: float, momentum: float) -> None:

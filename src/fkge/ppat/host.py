@@ -8,7 +8,6 @@ check of a message looks at the message alone, and the number of steps is fixed 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,59 +16,9 @@ from torch.nn import functional as F
 from fkge.embed.dp_noise import Noise
 from fkge.errors import PeerError, SettingsError
 from fkge.ppat.discriminators import Discriminators
-from fkge.ppat.messages import (
-    Candidate,
-    FromClient,
-    FromHost,
-    Gradient,
-    Received,
-    Role,
-    Samples,
-    check_step,
-    check_vectors,
-    unexpected,
-)
+from fkge.ppat.messages import Candidate, FromClient, FromHost, Gradient, Received, Role, Samples, check_vectors
 from fkge.ppat.settings import PpatSettings
-from fkge.privacy.moments import PaperMoments
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What the host has released, at the δ of its settings. See `fkge.privacy.moments` for what it covers.
-
-    Attributes:
-        queries: samples voted on.
-        epsilon: ε̂ for that many queries, whatever the votes were. The figure to account with, and to publish.
-        epsilon_of_votes: ε̂ for the actual votes. It depends on Y, hence is private itself.
-        epsilon_per_batch: what the paper reports: ε̂ as if a whole batch were one query. It guarantees nothing.
-    """
-
-    queries: int
-    epsilon: float
-    epsilon_of_votes: float
-    epsilon_per_batch: float
-
-
-@dataclass(frozen=True, eq=False)
-class Translation:
-    """The result of a game at the host.
-
-    Attributes:
-        vectors: (n, d_host), the client's aligned rows in the host's space, by the best candidate.
-        neighbours: (m, d_host), by the same candidate; None if the client sent none.
-        step: adversarial steps done when that candidate was made.
-        criteria: by step, the CSLS criterion of every candidate. Made with raw Y: for the host only.
-        spent: the price of the votes.
-        bytes_in, bytes_out: tensor data in the messages, repetitions not counted.
-    """
-
-    vectors: Tensor
-    neighbours: Tensor | None
-    step: int
-    criteria: dict[int, float]
-    spent: Spent
-    bytes_in: int
-    bytes_out: int
+from fkge.privacy.moments import PaperMoments, paper_epsilon
 
 
 def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Generator | Noise) -> Tensor:
@@ -182,10 +131,14 @@ class PpatHost(Role[FromClient, FromHost]):
 
     Attributes:
         teachers, student: the discriminators, for inspection at the host.
+        votes: prices the votes as they were cast, Eq. 9. Made with raw Y: for the host only.
+        criterion: the CSLS criterion of the best candidate. Made with raw Y: for the host only.
 
     Raises:
         SettingsError: there are fewer rows than teachers.
     """
+
+    _takes = (Samples, Candidate)
 
     def __init__(
         self, rows: Tensor, settings: PpatSettings, generator: torch.Generator, noise: Noise | None = None
@@ -200,12 +153,10 @@ class PpatHost(Role[FromClient, FromHost]):
         self._noise = noise or generator
         self.teachers = Teachers(self._rows, settings, generator)
         self.student = Student(rows.shape[1], settings, generator, rows.dtype)
-        self._done = 0
         self._owed = settings.candidate_due(0)
-        self._votes = PaperMoments(settings.lam, settings.delta)
-        self._criteria: dict[int, float] = {}
+        self.votes = PaperMoments(settings.lam, settings.delta)
+        self.criterion = -math.inf
         self._best: Candidate | None = None
-        self._bytes_in = self._bytes_out = 0
 
     @property
     def finished(self) -> bool:
@@ -213,61 +164,38 @@ class PpatHost(Role[FromClient, FromHost]):
         return self._done == self.settings.steps and not self._owed
 
     @property
-    def spent(self) -> Spent:
-        """The price so far; also of a game that broke off."""
+    def price(self) -> dict[str, float]:
+        """What the votes so far cost at the δ of the settings, by `paper_epsilon`; also of a game that broke off.
 
-        def bound(queries: int) -> float:
-            moments = PaperMoments(self.settings.lam, self.settings.delta)
-            moments.add_bound(queries)
-            return moments.epsilon
-
-        queries = self._votes.queries
-        return Spent(queries, bound(queries), self._votes.epsilon, bound(self._done))
+        ``queries`` are the samples voted on, ``epsilon_paper_per_sample`` is ε̂ for that many: the figure to account
+        with. ``epsilon_paper_per_batch`` is what the paper reports, ε̂ as if a whole batch were one query: it guarantees
+        nothing. Without noise there is neither.
+        """
+        s, queries = self.settings, self._done * self.settings.batch_of(len(self._rows))
+        per_sample, per_batch = (paper_epsilon(count, s.lam, s.delta) for count in (queries, self._done))
+        priced = {"epsilon_paper_per_sample": per_sample, "epsilon_paper_per_batch": per_batch}
+        return {"queries": queries} | (priced if math.isfinite(per_sample) else {})
 
     @property
-    def translation(self) -> Translation:
-        """The best candidate so far and its price."""
+    def translation(self) -> Candidate:
+        """The best candidate so far: the client's rows in the host's space."""
         if self._best is None:
             raise RuntimeError("no candidate has come yet")
-        best = self._best
-        return Translation(
-            best.vectors, best.neighbours, best.step, dict(self._criteria), self.spent, self._bytes_in, self._bytes_out
-        )
+        return self._best
 
-    def _check_form(self, message: FromClient) -> None:
-        if not isinstance(message, Samples | Candidate):
-            raise unexpected(message, self._due())
-        check_step(message)
+    def _check_vectors(self, message: FromClient) -> None:
         n, dim = self._rows.shape
         rows = self.settings.batch_of(n) if isinstance(message, Samples) else n
         check_vectors(message, message.vectors, (rows, dim), self._rows.dtype)
         if isinstance(message, Candidate) and message.neighbours is not None:
             check_vectors(message, message.neighbours, (None, dim), self._rows.dtype)
 
-    def _check_turn(self, message: FromClient) -> None:
-        wanted = Candidate if self._owed else Samples
-        if self.finished or type(message) is not wanted or message.step != self._done:
-            raise unexpected(message, self._due())
-        if isinstance(message, Candidate) and self._best is not None:
-            before, now = (0 if c.neighbours is None else len(c.neighbours) for c in (self._best, message))
-            if before != now:
-                raise PeerError(f"Candidate of step {message.step}: {now} neighbours, but {before} in the one before")
-
-    def _due(self) -> str:
-        if self.finished:
-            return "nothing"
-        return f"{'Candidate' if self._owed else 'Samples'} of step {self._done}"
+    @property
+    def _due(self) -> type[FromClient] | str:
+        return "nothing" if self.finished else Candidate if self._owed else Samples
 
     def _act(self, message: FromClient) -> FromHost:
-        answer: FromHost
-        if isinstance(message, Samples):
-            answer = self._play(message)
-        else:
-            self._weigh(message)
-            answer = Received(message.step)
-        self._bytes_in += message.nbytes
-        self._bytes_out += answer.nbytes
-        return answer
+        return self._play(message) if isinstance(message, Samples) else self._weigh(message)
 
     def _play(self, message: Samples) -> Gradient:
         """Do one round of Algorithm 2."""
@@ -275,29 +203,33 @@ class PpatHost(Role[FromClient, FromHost]):
         votes = self.teachers.vote(message.vectors)
         for ones, count in enumerate(votes.bincount().tolist()):
             if count:
-                self._votes.add(s.teachers - ones, ones, count)
+                self.votes.add(s.teachers - ones, ones, count)
         labels = noisy_labels(votes, s.teachers, s.lam, self._noise)
         answer = self.student.judge(message.vectors, labels)
         self._done += 1
         self._owed = s.candidate_due(self._done)
         return Gradient(message.step, answer)
 
-    def _weigh(self, message: Candidate) -> None:
+    def _weigh(self, message: Candidate) -> Received:
         """Keep the candidate if it is the best by CSLS.
 
         The criterion is computed on raw Y, without noise, so ε does not cover it: the client must not learn which
         candidate won, nor by how much. That is why it sends its whole translation every time and gets `Received` every
         time, instead of being asked for the best one, and why the game does not stop when the criterion stagnates.
         """
+        if self._best is not None:
+            before, now = (0 if c.neighbours is None else len(c.neighbours) for c in (self._best, message))
+            if before != now:
+                raise PeerError(f"Candidate of step {message.step}: {now} neighbours, but {before} in the one before")
         n, some = len(self._rows), min(len(self._rows), self.settings.csls_rows)
         chosen = torch.arange(some) * n // some
         value = csls_criterion(message.vectors[chosen], self._rows[chosen], self.settings.csls_k)
         if math.isnan(value):  # Y itself may not be finite; the client must not learn that
             value = -math.inf
-        if self._best is None or value > self._criteria[self._best.step]:
-            self._best = message
-        self._criteria[message.step] = value
+        if self._best is None or value > self.criterion:
+            self._best, self.criterion = message, value
         self._owed = False
+        return Received(message.step)
 
 
 def csls_criterion(x: Tensor, y: Tensor, k: int = 10, chunk: int = 1024) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,11 +32,6 @@ class Message:
     """A message; `step` adversarial steps were done before it."""
 
     step: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size of its tensors."""
-        return sum(t.nbytes for t in (getattr(self, f.name) for f in fields(self)) if isinstance(t, Tensor))
 
     def same_as(self, other: Message | None) -> bool:
         """Return whether both are equal, to the bit."""
@@ -92,36 +87,45 @@ class Role(ABC, Generic[In, Out]):
     first time: after a lost reply the sender may send again, and no noise is drawn twice.
     """
 
+    _takes: ClassVar[tuple[type[Message], ...]]
+    """The messages of the other side."""
+    _done = 0
+    """Adversarial steps done."""
     _last: In | None = None
     _answer: Out
 
     def step(self, message: In) -> Out:
         """Process one message and return the answer to it. Raises `PeerError` for one that is malformed or not due."""
-        self._check_form(message)
+        if not isinstance(message, self._takes):
+            raise self._unexpected(message)
+        if type(message.step) is not int or message.step < 0:
+            raise PeerError(f"{_name(message)}: step is {message.step!r}; expected a whole number from 0 up")
+        self._check_vectors(message)
         if message.same_as(self._last):
             return self._answer
-        self._check_turn(message)
+        if type(message) is not self._due or message.step != self._done:
+            raise self._unexpected(message)
         self._answer = self._act(message)
         self._last = message
         return self._answer
 
+    def _unexpected(self, message: object) -> PeerError:
+        got = f"{_name(message)} of step {message.step}" if isinstance(message, Message) else _name(message)
+        due = self._due if isinstance(self._due, str) else f"{self._due.__name__} of step {self._done}"
+        return PeerError(f"got {got} where {due} was due; messages must come in order, each once or repeated unchanged")
+
+    @property
     @abstractmethod
-    def _check_form(self, message: In) -> None:
-        """Raise `PeerError` unless the message is well-formed."""
+    def _due(self) -> type[Message] | str:
+        """The message that is due now, or words for nothing."""
 
     @abstractmethod
-    def _check_turn(self, message: In) -> None:
-        """Raise `PeerError` unless this message is due now."""
+    def _check_vectors(self, message: In) -> None:
+        """Raise `PeerError` unless the message's tensors are as they must be."""
 
     @abstractmethod
     def _act(self, message: In) -> Out:
         """Return the answer to a message that is due."""
-
-
-def check_step(message: Message) -> None:
-    """Raise `PeerError` unless the message's step is a whole number."""
-    if type(message.step) is not int or message.step < 0:
-        raise PeerError(f"{_name(message)}: step is {message.step!r}; expected a whole number from 0 up")
 
 
 def check_vectors(message: Message, vectors: object, shape: tuple[int | None, int], dtype: torch.dtype) -> None:
@@ -151,9 +155,3 @@ def check_vectors(message: Message, vectors: object, shape: tuple[int | None, in
 
 def _name(message: object) -> str:
     return type(message).__name__
-
-
-def unexpected(message: object, due: str) -> PeerError:
-    """Return the error for a message out of order, where `due` was expected."""
-    got = f"{_name(message)} of step {message.step}" if isinstance(message, Message) else _name(message)
-    return PeerError(f"got {got} where {due} was due; messages must come in order, each once or repeated unchanged")

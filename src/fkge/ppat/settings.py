@@ -42,7 +42,7 @@ class PpatSettings(Settings):
         return min(self.batch, rows)
 
     def queries(self, rows: int) -> int:
-        """Return the number of votes of a whole game, one per sample; `PaperMoments` prices them beforehand."""
+        """Return the number of votes of a whole game, one per sample; `paper_epsilon` prices them."""
         return self.steps * self.batch_of(rows)
 
     def candidate_due(self, step: int) -> bool:

@@ -7,7 +7,6 @@ without a guarantee is `Unprotected` and is counted in the same ledger.
 
 from fkge.privacy.accountants import fits as fits
 from fkge.privacy.accountants import noise_for as noise_for
-from fkge.privacy.accountants import paper_price as paper_price
 from fkge.privacy.accountants import price as price
 from fkge.privacy.chain import Head as Head
 from fkge.privacy.chain import Tally as Tally
@@ -18,8 +17,5 @@ from fkge.privacy.events import REPLACE as REPLACE
 from fkge.privacy.events import Release as Release
 from fkge.privacy.events import Unprotected as Unprotected
 from fkge.privacy.ledger import Budget as Budget
-from fkge.privacy.ledger import Entry as Entry
 from fkge.privacy.ledger import Ledger as Ledger
-from fkge.privacy.ledger import Spent as Spent
-from fkge.privacy.moments import PaperMoments as PaperMoments
 from fkge.privacy.statement import describe as describe

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from fkge.errors import PrivacyError, did_you_mean
 from fkge.privacy.events import ADD_OR_REMOVE, GAUSSIAN, LAPLACE_VOTES, REPLACE, Release
-from fkge.privacy.moments import PaperMoments
+from fkge.privacy.moments import paper_epsilon
 
 METHODS: Final = ("pld", "rdp", "gdp", "tight")
 
@@ -65,7 +65,7 @@ def fits(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
 
 
 def paper_price(releases: Iterable[Release], delta: float) -> float:
-    """Return ε̂ of the paper's formula for votes, each query counted, whatever the votes were (`PaperMoments`).
+    """Return ε̂ of the paper's formula for votes, each query counted, whatever the votes were (`paper_epsilon`).
 
     For comparison with `price`: it is several times larger than what is known today.
 
@@ -81,9 +81,7 @@ def paper_price(releases: Iterable[Release], delta: float) -> float:
         raise PrivacyError("the paper's formula has one λ; these votes have several: price them by pld or rdp")
     if not events:
         return 0.0
-    moments = PaperMoments(1 / events[0][0].noise, delta)
-    moments.add_bound(sum(count for _, count in events))
-    return moments.epsilon
+    return paper_epsilon(sum(count for _, count in events), 1 / events[0][0].noise, delta)
 
 
 def noise_for(epsilon: float, delta: float, steps: int, sampling: float | None = None) -> float:

@@ -24,10 +24,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from fkge.errors import LedgerError
 from fkge.files import FileLock
@@ -77,11 +77,6 @@ class Head:
     def to_json(self) -> dict[str, int | str]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Return the head that `to_json` wrote. Raises ValueError for anything else."""
-        return from_fields(cls, value)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -110,6 +105,11 @@ class Chain:
         at_least: a head that the database must have come by.
         accept_lost_anchor: continue from the database as it is if its anchor is gone. A row then says so.
 
+    Attributes:
+        unread: committed rows, by this process or others, that the owner of the chain has not taken out yet.
+        tallies: by (what, peer), as of the last transaction.
+        head: likewise.
+
     Raises:
         LedgerError: it is missing, altered, rolled back, or of another key.
     """
@@ -126,11 +126,10 @@ class Chain:
         self.path = path
         self._mutex = threading.Lock()
         self.unread: deque[Row] = deque()
-        """Committed rows, by this process or others, that the owner of the chain has not taken out yet."""
         self._queued = 0  # the last row that was put there
         self._appended: Row | None = None  # in this transaction
-        self._tallies: dict[tuple[str, str], Tally] = {}  # replaced, never changed
-        self._head = Head()
+        self.tallies: Mapping[tuple[str, str], Tally] = {}  # replaced, never changed
+        self.head = Head()
         existed = has_content(path)
         self._files = Companions(
             path,
@@ -193,16 +192,6 @@ class Chain:
     def close(self) -> None:
         self._db.close()
 
-    @property
-    def tallies(self) -> Mapping[tuple[str, str], Tally]:
-        """By (what, peer), as of the last transaction."""
-        return self._tallies
-
-    @property
-    def head(self) -> Head:
-        """As of the last transaction."""
-        return self._head
-
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold the database, up to date; what is appended is durable, and anchored, when the block ends.
@@ -213,29 +202,29 @@ class Chain:
         with self._exclusive():
             self._catch_up()
             self._check_anchor()
-            before = self._head
+            before = self.head
             yield
-            if self._head == before:
+            if self.head == before:
                 return
-            assert self._head.step == before.step + 1
+            assert self.head.step == before.step + 1
             self.crash_point("written")
             self._commit()
 
     def append(self, kind: str, body: Body) -> None:
         """Add a row, within a transaction."""
-        number, text = self._head.rows + 1, canonical(body).decode()
-        chain = self._hash("row", self._head.chain, number, kind, text)
+        number, text = self.head.rows + 1, canonical(body).decode()
+        chain = self._hash("row", self.head.chain, number, kind, text)
         self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", (number, kind, text, chain))
         self._appended = Row(number, kind, body)
-        self._move_to(replace(self._head, rows=number, chain=chain))
+        self._move_to(replace(self.head, rows=number, chain=chain))
 
     def note(self, what: str, peer: str, nbytes: int, times: int = 1) -> None:
         """Count up the tally of `what` for `peer`, within a transaction."""
-        before = self._tallies.get((what, peer), Tally())
+        before = self.tallies.get((what, peer), Tally())
         after = Tally(before.notes + times, before.nbytes + nbytes)
-        self._tallies = {**self._tallies, (what, peer): after}
+        self.tallies = {**self.tallies, (what, peer): after}
         self._db.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?)", (what, peer, after.notes, after.nbytes))
-        self._move_to(replace(self._head, notes=self._head.notes + 1))
+        self._move_to(replace(self.head, notes=self.head.notes + 1))
 
     def verify(self, at_least: Head | None = None) -> None:
         """Read everything again and check it, also that it continues what was known before.
@@ -243,11 +232,11 @@ class Chain:
         Raises:
             LedgerError: what was found.
         """
-        known = self._head
+        known = self.head
         with self._exclusive():
             if self._db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 raise self._files.error("the database is damaged")
-            self._tallies, self._head = {}, Head()
+            self.tallies, self.head = {}, Head()
             self._catch_up()
             self._check_anchor()
             for head, whose in ((known, "this process"), (at_least or Head(), "a checkpoint")):
@@ -258,11 +247,11 @@ class Chain:
         """Hold the only transaction; if it fails, what is known of the database is what it was at the last commit."""
         with self._mutex, self._locked(), self._errors_named():
             self._db.execute("BEGIN IMMEDIATE")
-            self._known, self._appended = (self._tallies, self._head), None
+            self._known, self._appended = (self.tallies, self.head), None
             try:
                 yield
             except BaseException:
-                self._tallies, self._head = self._known
+                self.tallies, self.head = self._known
                 raise
             finally:
                 if self._db.in_transaction:
@@ -282,20 +271,20 @@ class Chain:
             raise self._files.error("its head is missing, or there are several")
         *values, previous = lines[0]
         try:
-            head = Head.from_json(dict(zip(("rows", "notes", "chain", "seal"), values, strict=True)))
+            head = from_fields(Head, dict(zip(("rows", "notes", "chain", "seal"), values, strict=True)))
         except ValueError:
             raise self._files.error("its head was altered") from None
         self._previous = previous
-        if head == self._head:
+        if head == self.head:
             return
-        if head.step < self._head.step:
+        if head.step < self.head.step:
             raise self._files.error(
-                f"rolled back while open: this process has seen {self._head.step} steps, it holds {head.step}"
+                f"rolled back while open: this process has seen {self.head.step} steps, it holds {head.step}"
             )
         found = self._db.execute(
-            "SELECT number, kind, body, hash FROM rows WHERE number > ? ORDER BY number", (self._head.rows,)
+            "SELECT number, kind, body, hash FROM rows WHERE number > ? ORDER BY number", (self.head.rows,)
         )
-        new, count, chain = [], self._head.rows, self._head.chain
+        new, count, chain = [], self.head.rows, self.head.chain
         for number, kind, text, stored in found:
             if number == 1 and self._is_foreign(text):
                 raise self._files.error(f"{self._files.key.name} is the key of another ledger")
@@ -309,10 +298,10 @@ class Chain:
             raise self._files.error(f"entries at its end were {change}: {count}, due {head.rows}")
         tallies = self._db.execute("SELECT what, peer, notes, nbytes FROM tallies ORDER BY what, peer").fetchall()
         typed = all(_typed(line, str, str, int, int) for line in tallies)
-        self._tallies = {(what, peer): Tally(notes, nbytes) for what, peer, notes, nbytes in tallies}
+        self.tallies = {(what, peer): Tally(notes, nbytes) for what, peer, notes, nbytes in tallies}
         if not typed or head.seal != self._seal(head, str(previous)):
             raise self._files.error("its head, or the tally of what left unprotected, was altered")
-        self._head = head
+        self.head = head
         self._queue(new)
 
     def _queue(self, rows: Iterable[Row]) -> None:
@@ -322,7 +311,7 @@ class Chain:
         self._queued += len(new)
 
     def _check_anchor(self) -> None:
-        anchor, head = self._files.read_anchor(), self._head
+        anchor, head = self._files.read_anchor(), self.head
         if anchor == head:
             return
         # One step ahead is what a crash between commit and anchor leaves; of more, no seal is kept to compare.
@@ -331,7 +320,7 @@ class Chain:
         self._files.write_anchor(head)
 
     def _check_at_least(self, head: Head, whose: str) -> None:
-        mine = self._head
+        mine = self.head
         if mine.rows < head.rows or mine.notes < head.notes:
             raise self._files.error(
                 f"rolled back: {whose} has seen {head.rows} entries and {head.notes} notes, it holds {mine.rows} and "
@@ -345,7 +334,7 @@ class Chain:
         return digest(canonical(parts), self._key)
 
     def _seal(self, head: Head, previous: str) -> str:
-        tallies = sorted((what, peer, tally.notes, tally.nbytes) for (what, peer), tally in self._tallies.items())
+        tallies = sorted((what, peer, tally.notes, tally.nbytes) for (what, peer), tally in self.tallies.items())
         return self._hash("seal", head.rows, head.notes, head.chain, tallies, previous)
 
     def _is_foreign(self, text: Any) -> bool:
@@ -357,9 +346,9 @@ class Chain:
     # -- writing
 
     def _move_to(self, head: Head) -> None:
-        previous = self._head.seal
-        self._head = replace(head, seal=self._seal(head, previous))
-        values = (self._head.rows, self._head.notes, self._head.chain, self._head.seal, previous)
+        previous = self.head.seal
+        self.head = replace(head, seal=self._seal(head, previous))
+        values = (self.head.rows, self.head.notes, self.head.chain, self.head.seal, previous)
         self._db.execute("UPDATE head SET rows = ?, notes = ?, chain = ?, seal = ?, previous = ?", values)
 
     def _create(self, first: Body) -> None:
@@ -376,16 +365,16 @@ class Chain:
     def _commit(self) -> None:
         """Make the transaction durable, then bring the anchor up to date."""
         self._db.execute("COMMIT")
-        self._known = self._tallies, self._head
+        self._known = self.tallies, self.head
         self._queue([self._appended] if self._appended else [])
         self.crash_point("committed")
-        self._files.write_anchor(self._head)
+        self._files.write_anchor(self.head)
         self.crash_point("anchored")
 
     def _accept_lost_anchor(self) -> None:
         with self._exclusive():
             self._catch_up()
-            self._files.write_anchor(self._head)
+            self._files.write_anchor(self.head)
         with self.transaction():
             self.append("anchor lost", {"time": time.time()})
 
@@ -408,11 +397,8 @@ def _typed(values: Sequence[object], *types: type) -> bool:
 def _anchor_of(path: Path) -> Path | None:
     """Return where the database says its anchor is. Not checked yet, but a wrong place has no fitting anchor."""
     with suppress(sqlite3.Error, TypeError, ValueError, KeyError):
-        db = sqlite3.connect(path, timeout=_LOCK_SECONDS)
-        try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as db:
             found = db.execute("SELECT body FROM rows WHERE number = 1").fetchone()
-        finally:
-            db.close()
         where = json.loads(found[0])["anchor"]
         return None if where is None else Path(where)
     return None

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ class Entry:
         number: counted from 1.
         kind: "opened", "budgets", "paid", "left" or "anchor lost".
         time: by this machine's clock, in seconds since 1970.
-        key, release, peer, nbytes, note: where they apply.
+        key, release, peer, nbytes: where they apply.
     """
 
     number: int
@@ -109,15 +110,13 @@ class Entry:
     release: Release | None = None
     peer: str | None = None
     nbytes: int | None = None
-    note: str = ""
 
 
 class Ledger:
     """The open ledger of one graph (`Ledger.open`). Safe between threads and processes of one machine."""
 
-    def __init__(self, chain: Chain, clock: Callable[[], float]) -> None:
+    def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._clock = clock
         self._paid: dict[str, Release] = {}
         self._left: dict[str, set[str]] = {}
         self._spend: dict[tuple[str, str], Counter[Release]] = {}
@@ -135,7 +134,6 @@ class Ledger:
         anchor: Path | str | None = None,
         at_least: Head | None = None,
         accept_lost_anchor: bool = False,
-        clock: Callable[[], float] = time.time,
     ) -> Ledger:
         """Open a ledger and verify it; create it if there is none and `graph` is given.
 
@@ -147,7 +145,6 @@ class Ledger:
             anchor: where to keep the anchor, best on another disk; None: where it was put first, or beside the ledger.
             at_least: the `head` that a checkpoint carries: the ledger must have come by it.
             accept_lost_anchor: continue though the anchor is gone; that is recorded.
-            clock: returns seconds since 1970.
 
         Raises:
             LedgerError: it is missing, of another graph, altered or rolled back.
@@ -159,7 +156,7 @@ class Ledger:
             raise PrivacyError(f"budgets: one for each unit, got {', '.join(units)}")
         if at_least is not None and at_least.rows and not has_content(Path(path)):
             raise LedgerError(f"{path}: gone, but a checkpoint has seen {at_least.rows} entries of it. Put it back")
-        first = None if graph is None else {"format": FORMAT, "graph": graph, "time": clock()}
+        first = None if graph is None else {"format": FORMAT, "graph": graph, "time": time.time()}
         chain = Chain(
             Path(path),
             anchor=None if anchor is None else Path(anchor),
@@ -167,7 +164,7 @@ class Ledger:
             at_least=at_least,
             accept_lost_anchor=accept_lost_anchor,
         )
-        ledger = cls(chain, clock)
+        ledger = cls(chain)
         try:
             with ledger._transaction():
                 if graph is not None and ledger.graph != graph:
@@ -176,7 +173,7 @@ class Ledger:
                     )
                 wanted = ledger._budgets if budgets is None else tuple(sorted(budgets, key=lambda b: b.unit))
                 if wanted != ledger._budgets:
-                    chain.append("budgets", {"budgets": [b.to_json() for b in wanted], "time": clock()})
+                    chain.append("budgets", {"budgets": [b.to_json() for b in wanted], "time": time.time()})
         except BaseException:
             chain.close()
             raise
@@ -192,7 +189,7 @@ class Ledger:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def pay(self, key: str, release: Release, *, peer: str | None, note: str = "") -> None:
+    def pay(self, key: str, release: Release, *, peer: str | None) -> None:
         """Charge a release before it is made: check everything against the budget and record it, in one transaction.
 
         The same key and release again, as long as it has not left, is paid for already and changes nothing.
@@ -201,7 +198,6 @@ class Ledger:
             key: a name for this release and no other, the same after a crash: "shared track, steps 40 to 49".
             release: what is to be released.
             peer: the peer it is meant for, if for one.
-            note: a comment for the owner.
 
         Raises:
             BudgetError: all together would exceed the budget, or there is none for this unit and relation.
@@ -228,7 +224,7 @@ class Ledger:
                 refused = budget, before
             else:
                 self._chain.crash_point("checked")
-                body = {"key": key, "release": release.to_json(), "peer": peer, "note": note, "time": self._clock()}
+                body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": time.time()}
                 self._chain.append("paid", body)
         if refused is not None:
             raise _over_budget(release, *refused)
@@ -256,7 +252,7 @@ class Ledger:
                 raise AlreadyLeft(f"{key!r} has left already: another process works on this owner; stop one of the two")
             if peer not in self._left.get(key, ()):
                 self._chain.crash_point("leave")
-                self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": self._clock()})
+                self._chain.append("left", {"key": key, "peer": peer, "nbytes": int(nbytes), "time": time.time()})
 
     def note_unprotected(self, what: str | Unprotected, peer: str, nbytes: int, times: int = 1) -> None:
         """Count what leaves without any guarantee, in a tally for each thing and peer.
@@ -354,7 +350,7 @@ class Ledger:
             self._spend.setdefault(release.of, Counter())[release.times(1)] += release.count
         elif kind == "left":
             self._left.setdefault(body["key"], set()).add(body["peer"])
-        shown = {name: body[name] for name in ("key", "peer", "nbytes", "note") if name in body}
+        shown = {name: body[name] for name in ("key", "peer", "nbytes") if name in body}
         self._entries.append(Entry(row.number, kind, body["time"], release=release, **shown))
 
     def _sum(self, of: tuple[str, str]) -> list[Release]:
@@ -373,13 +369,11 @@ class Ledger:
 
 def _over_budget(release: Release, budget: Budget, before: list[Release]) -> BudgetError:
     """Return the error that says what was asked, what is left, and what would fit."""
-    fitting, too_many = 0, release.count
-    while too_many - fitting > 1:
-        middle = (fitting + too_many) // 2
-        if fits([*before, release.times(middle)], budget.epsilon, budget.delta):
-            fitting = middle
-        else:
-            too_many = middle
+
+    def exceeds(count: int) -> bool:
+        return not fits([*before, release.times(count)], budget.epsilon, budget.delta)
+
+    fitting = bisect_left(range(1, release.count), True, key=exceeds)
     spent, asked = price(before, budget.delta, "tight"), price([*before, release], budget.delta, "tight")
     way_out = f"{fitting:,} of these would fit" if fitting else "Not even one of these fits; more noise may"
     return BudgetError(

@@ -86,3 +86,10 @@ def _orders(lam: float, delta: float) -> npt.NDArray[np.float64]:
     """Return orders l beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound."""
     best = math.sqrt(math.log(1 / delta) / 2) / lam
     return np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)
+
+
+def paper_epsilon(queries: int, lam: float, delta: float) -> float:
+    """Return ε̂ of so many queries, whatever their votes were; it may be published. See `PaperMoments`."""
+    moments = PaperMoments(lam, delta)
+    moments.add_bound(queries)
+    return moments.epsilon

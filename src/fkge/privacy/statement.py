@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from fkge.privacy.ledger import Ledger
-from fkge.results import BudgetAccount, LedgerStatement, Payments, Spent, Unprotected
+from fkge.results import BudgetAccount, LedgerStatement, Payments, Unprotected
 
 UNCOVERED = (
     "what left unprotected; when something was sent, to whom and how large it was; that a message was refused; "
@@ -19,17 +19,8 @@ def describe(ledger: Ledger) -> LedgerStatement:
     budgets = []
     for budget in ledger.budgets:
         spent = {name: _finite(value) for name, value in vars(ledger.spent(budget)).items()}
-        left = spent.pop("left")
-        budgets.append(
-            BudgetAccount(
-                unit=budget.unit,
-                relation=budget.relation,
-                delta=budget.delta,
-                epsilon=_finite(budget.epsilon),
-                spent=Spent.model_validate(spent),
-                left=left,
-            )
-        )
+        about = {**vars(budget), "epsilon": _finite(budget.epsilon), "left": spent.pop("left"), "spent": spent}
+        budgets.append(BudgetAccount.model_validate(about))
     entries = ledger.entries()
     paid = {entry.key: entry.release for entry in entries if entry.kind == "paid"}
     gone = {entry.key for entry in entries if entry.kind == "left"}
@@ -37,7 +28,8 @@ def describe(ledger: Ledger) -> LedgerStatement:
     for entry in entries:
         release = paid.get(entry.key)
         if release is not None and entry.kind in ("paid", "left"):
-            line = sums.setdefault((release.mechanism, release.unit, entry.peer or ""), Counter())
+            about_release = release.mechanism, release.unit, entry.peer or ""
+            line = sums.setdefault(about_release, Counter(paid=0, paid_count=0, left=0, nbytes=0))
             amount = {"paid_count": release.count} if entry.kind == "paid" else {"nbytes": entry.nbytes or 0}
             line.update({entry.kind: 1, **amount})
     return LedgerStatement(
@@ -46,15 +38,7 @@ def describe(ledger: Ledger) -> LedgerStatement:
         head=ledger.head.to_json(),
         budgets=budgets,
         entries=[
-            Payments(
-                mechanism=mechanism,
-                unit=unit,
-                peer=peer or None,
-                paid=line["paid"],
-                paid_count=line["paid_count"],
-                left=line["left"],
-                nbytes=line["nbytes"],
-            )
+            Payments.model_validate({"mechanism": mechanism, "unit": unit, "peer": peer or None, **line})
             for (mechanism, unit, peer), line in sorted(sums.items())
         ],
         paid_not_left=len(paid.keys() - gone),

@@ -11,18 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fkge.align import (
-    NORMALISATION,
     Common,
     Keys,
     OverlapError,
     PsiSettings,
     find_common,
     label_keys,
-    normalise,
     owner_keys,
     private_common,
     same_labels,
 )
+from fkge.align.keys import NORMALISATION, normalise
 from fkge.align.psi import Normalisation
 from fkge.errors import SettingsError
 from fkge.graph import Graph, Vocabulary, tidy

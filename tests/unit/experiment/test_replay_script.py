@@ -14,8 +14,8 @@ from fkge.federation.recording import Recorder
 
 def test_messages_wait_for_their_turn(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "recording")
-    recorder.begin(False)
-    recorder.finish()
+    recorder.note("begin", trained=False)
+    recorder.note("finish")
     recorder.received("bee", b"one")
     recorder.event(Wake())
     recorder.received("ant", b"two")

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from fkge.embed import make_tables
 from fkge.errors import PeerError, PrivacyError, SettingsError
-from fkge.federation import Egress, FederationSettings, Released, protocol, wire_pb2
+from fkge.federation import FederationSettings, Released, protocol, wire_pb2
 from fkge.federation.codec import KINDS, decode, encode
+from fkge.federation.egress import Egress
 from fkge.federation.exchange import Ack, ReceivedUpdate, Structure, Update
 from fkge.federation.messages import Abort, Request, Signal
 from fkge.ppat import Samples

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fkge.federation.events import (
-    EVENTS,
-    Instruction,
-)
+from fkge.federation.events import EVENTS
+from fkge.federation.instructions import Instruction
 
 
 def test_events_and_instructions_are_frozen() -> None:

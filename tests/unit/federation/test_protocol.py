@@ -10,25 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from fkge.errors import PeerError
-from fkge.federation.events import (
-    EVENTS,
-    Begin,
-    Drop,
-    Event,
-    Finished,
-    Forget,
-    Host,
-    Improve,
-    Instruction,
-    Joined,
-    Lost,
-    Received,
-    Send,
-    Serve,
-    Served,
-    Timer,
-    Wake,
-)
+from fkge.federation.events import EVENTS, Begin, Event, Finished, Joined, Lost, Received, Served, Wake
+from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
 from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.protocol import TABLE, Protocol, ProtocolConfig, State
 from tests.unit.federation.simulated import Violation, World
@@ -46,6 +29,11 @@ def owner(events: Iterable[Event] = (), peers: str = "ab", config: ProtocolConfi
     for event in events:
         out.handle(event)
     return out
+
+
+def working(p: Protocol) -> bool:
+    """Whether a round of training is running."""
+    return p.state is BUSY and p._begun
 
 
 def state_of(p: Protocol) -> dict[str, Any]:
@@ -173,7 +161,7 @@ def test_what_is_no_event_is_refused() -> None:
 def test_the_papers_way_fetches_trains_and_tells_one_at_a_time() -> None:
     p = owner(config=PAPER)
     assert p.handle(Begin()) == [Improve(initial=True)]
-    assert p.working
+    assert working(p)
     p.handle(Signal("b"))
     p.handle(Signal("a"))
     assert p.handle(Finished(True)) == [Send("a", Signal), Send("b", Signal), Send("b", Request, 1), PATIENCE]
@@ -243,9 +231,9 @@ def test_whoever_is_deferred_is_told_afterwards_news_or_none() -> None:
 def test_deferred_before_it_has_begun() -> None:
     p = owner()
     assert p.handle(Request("a", 1)) == [Send("a", Defer, 1)]
-    assert not p.working
+    assert not working(p)
     p.handle(Begin())
-    assert p.working
+    assert working(p)
     assert p.handle(Finished(False))[0] == Send("a", Signal)
 
 
@@ -520,10 +508,10 @@ def test_late_answers_to_what_was_given_up_on_are_ignored(late: Event) -> None:
 
 def test_a_late_answer_does_not_disturb_work() -> None:
     p = owner([*ASLEEP, Signal("a"), Wake(), Wake()])
-    assert p.working
+    assert working(p)
     assert p.handle(Accept("a", 1)) == NO_LONGER
     assert p.handle(Abort("a", 1, host=False)) == []
-    assert p.working
+    assert working(p)
 
 
 # -- every owner spends what it meant to spend -----------------------------------------------------
@@ -627,7 +615,7 @@ class ForgetsThePutOff(Protocol):
 
 class ServesWhileBusy(Protocol):
     def handle(self, event: Event) -> list[Instruction]:
-        if self.working and isinstance(event, Request) and event.peer not in self.config.refuses:
+        if working(self) and isinstance(event, Request) and event.peer not in self.config.refuses:
             self._serving.add((event.peer, event.session))
             return [Send(event.peer, Accept, event.session), Serve(event.peer, event.session)]
         return super().handle(event)
@@ -635,7 +623,7 @@ class ServesWhileBusy(Protocol):
 
 class DeafWhileBusy(Protocol):
     def handle(self, event: Event) -> list[Instruction]:
-        return [] if self.working and isinstance(event, Signal) else super().handle(event)
+        return [] if working(self) and isinstance(event, Signal) else super().handle(event)
 
 
 class WorksWhileServing(Protocol):

@@ -11,7 +11,7 @@ from fkge.federation.recording import Recorder, read_recording
 
 def test_records_read_back_in_order_with_the_bytes_received(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "folder" / "ant.tape")
-    recorder.begin(trained=False)
+    recorder.note("begin", trained=False)
     recorder.received("bee", b'{"what": "begin"}\n')
     recorder.sent("bee", b"answer")
     recorder.event(Lost("bee"))
@@ -28,7 +28,7 @@ def test_pauses_without_input_are_counted_and_a_halt_is_recorded(tmp_path: Path)
     pause = recorder.wrap(lambda: next(answers))
     assert pause is not None
     assert recorder.wrap(None) is None
-    recorder.improve()
+    recorder.note("improve")
     assert [pause() for _ in range(4)] == [False, False, False, True]
     recorder.close()
     records = [record for record, _ in read_recording(tmp_path / "ant.tape")]

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from fkge.ppat import Candidate, Gradient, PpatClient, PpatHost, PpatSettings, Samples, Translation
+from fkge.ppat import Candidate, Gradient, PpatClient, PpatHost, PpatSettings, Samples
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -27,7 +27,7 @@ def pair(
     return client, host
 
 
-def run_game(client: PpatClient, host: PpatHost) -> Translation:
+def run_game(client: PpatClient, host: PpatHost) -> Candidate:
     """Pass messages between the two roles until the client is done."""
     message: Samples | Candidate | None = client.start()
     while message is not None:
@@ -44,6 +44,5 @@ def rest_of_game(client: PpatClient, host: PpatHost, message: Samples | Candidat
         answer = host.step(due)
         sent += [due.vectors, answer.vectors] if isinstance(answer, Gradient) else [due.vectors]
         due = client.step(answer)
-    end = host.translation
-    counts = torch.tensor([end.bytes_in, end.bytes_out, end.spent.queries])
-    return [*sent, client.mapping, end.vectors, torch.tensor(list(end.criteria.values())), counts]
+    ends = torch.tensor([host.criterion, host.price["queries"]], dtype=torch.float64)
+    return [*sent, client.mapping, host.translation.vectors, ends]

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fkge.errors import PrivacyError
-from fkge.privacy import ADD_OR_REMOVE, GAUSSIAN, LAPLACE_VOTES, REPLACE, Release, fits, noise_for, paper_price, price
-from fkge.privacy.accountants import METHODS, gaussian_delta, gaussian_epsilon
+from fkge.privacy import ADD_OR_REMOVE, GAUSSIAN, LAPLACE_VOTES, REPLACE, Release, fits, noise_for, price
+from fkge.privacy.accountants import METHODS, gaussian_delta, gaussian_epsilon, paper_price
 
 DELTA = 1e-5
 

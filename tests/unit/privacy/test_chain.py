@@ -23,7 +23,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open_ledger(folder) as ledger:
         ledger.pay("a", steps(10), peer="bee")
         ledger.leave("a", "bee", 100)
-        ledger.pay("b", votes(5), peer="cat", note="a note")
+        ledger.pay("b", votes(5), peer="cat")
         ledger.note_unprotected("offer", "bee", 10)
         ledger.note_unprotected("offer", "cat", 10)
         ledger.pay("c", steps(20), peer="bee")
@@ -186,7 +186,7 @@ def test_older_database_and_anchor_are_detected_only_by_a_kept_head(folder: Path
     put_back = saved(folder, *DATABASE, "ledger.anchor")
     with open_ledger(folder) as ledger:
         ledger.pay("d", steps(1), peer=None)
-        head = Head.from_json(json.loads(json.dumps(ledger.head.to_json())))
+        head = Head(**json.loads(json.dumps(ledger.head.to_json())))
     with open_ledger(folder, at_least=head) as ledger:
         assert ledger.state("d") == "paid"
     put_back()

@@ -58,7 +58,7 @@ def die(folder: Path, point: str) -> None:
 
 
 def anchored(folder: Path) -> int:
-    return Head.from_json(json.loads((folder / "ledger.anchor").read_bytes())).step
+    return Head(**json.loads((folder / "ledger.anchor").read_bytes())).step
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fkge.privacy import PaperMoments
-from fkge.privacy.moments import moment
+from fkge.privacy.moments import PaperMoments, moment, paper_epsilon
 
 
 def bound(queries: int, lam: float = 0.05, delta: float = 1e-5) -> float:
-    moments = PaperMoments(lam, delta)
-    moments.add_bound(queries)
-    return moments.epsilon
+    return paper_epsilon(queries, lam, delta)
 
 
 @pytest.mark.parametrize(

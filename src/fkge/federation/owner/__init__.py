@@ -1,9 +1,6 @@
 """One owner of a graph: its training, its exchanges with peers, its private track and the folder it keeps."""
 
-from fkge.federation.owner.exchange import Exchange as Exchange
 from fkge.federation.owner.exchange import PeerProfile as PeerProfile
-from fkge.federation.owner.training import OWNER_FILE as OWNER_FILE
-from fkge.federation.owner.training import TOGETHER as TOGETHER
 from fkge.federation.owner.training import Activity as Activity
 from fkge.federation.owner.training import Outcome as Outcome
 from fkge.federation.owner.training import Owner as Owner

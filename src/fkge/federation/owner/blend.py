@@ -17,7 +17,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,8 +26,8 @@ from fkge.embed import Tables, Trainer, TrainingLoop, load_tensors, make_tables,
 from fkge.embed.fit import is_due
 from fkge.errors import RunError, SettingsError
 from fkge.evaluation import Known, metrics, rank
+from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import seed_of
-from fkge.graph import Graph
 from fkge.graph.graph import RELATION, Triples
 from fkge.results import Blend
 from fkge.settings import TrainSettings
@@ -42,50 +41,19 @@ _PRIOR = 20.0
 """How many validation triples of a relation count as much as all others together when its weight is chosen."""
 
 
-@dataclass(frozen=True)
-class Alone:
-    """How an owner trains without its peers.
-
-    Attributes:
-        graph: all that it knows.
-        settings: how it trains; the seed is replaced.
-        epochs: of the training beside a federated one.
-        instead: of the training in place of a federated one.
-        test_every: epochs between validations.
-        seed: of the owner.
-        name: of the owner.
-        folder: where trained models are kept.
-    """
-
-    graph: Graph
-    settings: TrainSettings
-    epochs: int
-    instead: int
-    test_every: int
-    seed: int
-    name: str
-    folder: Path
-
-    def file(self, settings: TrainSettings, label: str, epochs: int, decide: Triples) -> Path:
-        """Where a model so trained is kept."""
-        about = (self.graph.fingerprint, settings.model_dump_json(), epochs, self.test_every)
-        digest = hashlib.sha256(repr(about).encode() + np.ascontiguousarray(decide).tobytes())
-        return self.folder / f"{label}-{digest.hexdigest()[:_HEX]}.safetensors"
-
-
 def blend_with_lone(
     first: Tables,
-    alone: Alone,
+    store: OwnerStore,
     decide: Triples,
     *,
     peers: bool,
     stop: Callable[[int], bool] | None = None,
 ) -> tuple[Tables, Blend] | None:
-    """Blend an owner's model with one that it trains alone.
+    """Blend an owner's model with one that it trains alone, on its whole graph, for `lone_epochs`.
 
     Args:
         first: what it has, such as its federated model.
-        alone: how it trains alone.
+        store: the owner's data. Lone models are kept in a folder of it.
         decide: (k, 3) validation triples that decide.
         peers: the first model is made with peers: another lone one replaces it if the lone one is better by validation.
         stop: called after every epoch with the number of epochs done; True stops.
@@ -93,68 +61,58 @@ def blend_with_lone(
     Returns:
         The blend and how it was chosen, or None if `stop` said so.
     """
-    known = Known.of(alone.graph)
+    graph, own = store.graph, store.settings
+    known, every = Known.of(graph), own.epochs * own.test_every
     done = 0
 
     def score(tables: Tables) -> float:
         return metrics(rank(tables, decide, known=known))["mrr"]
 
     def train(label: str, epochs: int) -> Tables | None:
+        """A lone model at its best by validation, from the store if it is there."""
         nonlocal done
-        settings = alone.settings.model_copy(update={"seed": seed_of(alone.seed, alone.name, label)})
-        tables = make_tables(settings, len(alone.graph.entities), len(alone.graph.relations))
-        kept, began = alone.file(settings, label.replace(" ", "-"), epochs, decide), done
+        settings = own.train.model_copy(update={"seed": seed_of(store.seed, store.name, label)})
+        tables = make_tables(settings, len(graph.entities), len(graph.relations))
+        about = (graph.fingerprint, settings.model_dump_json(), epochs, every)
+        digest = hashlib.sha256(repr(about).encode() + np.ascontiguousarray(decide).tobytes()).hexdigest()[:_HEX]
+        folder, name = store.folder / "lone", label.replace(" ", "-")
+        kept = folder / f"{name}-{digest}.safetensors"
         if kept.exists():
             with suppress(RunError, SettingsError):  # a damaged one is trained anew
                 tables.load(load_tensors(kept, _KEPT)[0])
                 done += epochs
                 return tables
-
-        def between(epoch: int) -> bool:
-            nonlocal done
-            done = began + epoch
-            return stop is not None and stop(done)
-
-        if not _train(tables, alone, settings, epochs, score, between):
-            return None
-        kept.parent.mkdir(exist_ok=True)
-        for older in kept.parent.glob(kept.name[: -len(kept.suffix) - _HEX] + "[0-9a-f]" * _HEX + kept.suffix):
+        loop = TrainingLoop(Trainer(tables, graph.train, settings), phase=lambda _: (0, epochs))
+        for epoch in range(1, epochs + 1):
+            loop.run_epoch()
+            done += 1
+            if stop is not None and stop(done):
+                return None
+            if is_due(epoch, every, epochs):
+                loop.record(score(tables))
+        loop.best.restore()
+        folder.mkdir(exist_ok=True)
+        for older in folder.glob(f"{name}-{'[0-9a-f]' * _HEX}.safetensors"):
             older.unlink()  # of another graph or other settings
         save_tensors(kept, _KEPT, tables.export(state=False), {}, digest=True)
         return tables
 
-    lone = train("lone", alone.epochs)
+    lone = train("lone", own.lone_epochs)
     if lone is None:
         return None
     scores = score(first), score(lone)
     harmed = peers and scores[0] < scores[1]
     if harmed:
-        again = train("lone again", alone.instead)
+        again = train("lone again", own.total_epochs)
         if again is None:
             return None
         first = again
-    mixed = blend(first, lone, alone.settings, decide, known)
+    mixed = blend(first, lone, own.train, decide, known)
     report = Blend(
         epochs=done, score=mixed.score, first=scores[0], lone=scores[1], weight=0.0 if harmed else mixed.weight,
         relations=0 if harmed else sum(weight != mixed.weight for weight in mixed.weights),
     )  # fmt: skip
     return mixed.tables, report
-
-
-def _train(
-    tables: Tables, alone: Alone, settings: TrainSettings, epochs: int, score: Callable[[Tables], float],
-    stop: Callable[[int], bool],
-) -> bool:  # fmt: skip
-    """Train `tables` without peers, to their best by validation; False if `stop` said so."""
-    loop = TrainingLoop(Trainer(tables, alone.graph.train, settings), phase=lambda _: (0, epochs))
-    for epoch in range(1, epochs + 1):
-        loop.run_epoch()
-        if stop(epoch):
-            return False
-        if is_due(epoch, alone.test_every, epochs):
-            loop.record(score(tables))
-    loop.best.restore()
-    return True
 
 
 @dataclass(frozen=True)
@@ -212,11 +170,11 @@ def blend(first: Tables, second: Tables, settings: TrainSettings, decide: Triple
     chosen = torch.where(counts > 0, chosen, best)
     weights = torch.tensor(WEIGHTS, dtype=torch.float64)[chosen]
     if bool((weights == 0).all()) or bool((weights == 1).all()):
-        alone = second if bool((weights == 0).all()) else first
-        return Mixed(alone, float(total[best]), WEIGHTS[best], tuple(weights.flatten().tolist()), tuple(total.tolist()))
-    _scale(both, first, second, list(weights))
-    score = metrics(rank(both, decide, known=known))["mrr"]
-    return Mixed(both, score, WEIGHTS[best], tuple(weights.flatten().tolist()), tuple(total.tolist()))
+        mixed, score = second if bool((weights == 0).all()) else first, float(total[best])
+    else:
+        _scale(both, first, second, list(weights))
+        mixed, score = both, metrics(rank(both, decide, known=known))["mrr"]
+    return Mixed(mixed, score, WEIGHTS[best], tuple(weights.flatten().tolist()), tuple(total.tolist()))
 
 
 def _side_by_side(first: Tables, second: Tables, settings: TrainSettings) -> Tables:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,47 +46,39 @@ class PeerProfile:
     widths: Mapping[Kind, int]
 
 
+@dataclass(eq=False)
 class Exchange:
     """The rows that pass between one owner and its peers.
 
-    Args:
+    Attributes:
         graph: the owner's.
         settings: how it federates.
         tables: the owner's; `aggregate` writes to them.
         model: name of the owner's model.
-        peers: those it knows; the ones with too little in common are left out.
-        frame: the coordinate frame the tables are in.
-        blind: nothing that peers see may depend on counts of triples (differential privacy).
-
-    Attributes:
-        peers: profiles of the peers it exchanges with, by name.
+        peers: profiles of those it exchanges with, by name; of those given, it leaves out the ones with too little in
+            common.
         frame: the name of the coordinate frame the tables are in; owners in one frame exchange rows as they are.
+        blind: nothing that peers see may depend on counts of triples (differential privacy).
+        support: log(1 + training triples) of each row, by kind: what a mean weighs it by.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        settings: FederationSettings,
-        tables: Tables,
-        model: str,
-        peers: Mapping[str, PeerProfile],
-        *,
-        frame: str,
-        blind: bool,
-    ) -> None:
-        self.frame = frame
-        self.tables = tables
-        self.peers = dict(peers)
-        self._graph = graph
-        self._settings = settings
-        self._model = model
-        self._blind = blind
-        self.peers = {peer: profile for peer, profile in self.peers.items() if self._has_enough(peer)}
-        # log(1 + training triples) of each row: what a mean weighs it by.
-        self.support: dict[Kind, Tensor] = {
-            kind: torch.ones(tables.count(kind))
-            if blind
-            else torch.from_numpy(np.log1p(degrees(graph, kind)).astype(np.float32))
+    graph: Graph
+    settings: FederationSettings
+    tables: Tables
+    model: str
+    peers: dict[str, PeerProfile]
+    frame: str
+    blind: bool
+    support: dict[Kind, Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.peers, given = {}, self.peers
+        for peer, profile in given.items():
+            self.add_peer(peer, profile)
+        self.support = {
+            kind: torch.ones(self.tables.count(kind))
+            if self.blind
+            else torch.from_numpy(np.log1p(degrees(self.graph, kind)).astype(np.float32))
             for kind in KINDS
         }
 
@@ -102,7 +94,7 @@ class Exchange:
 
     def mode(self, peer: str) -> Translate:
         """How vectors pass between this owner and `peer`. Owners with other models or widths cannot share a frame."""
-        mode = self._settings.translate
+        mode = self.settings.translate
         return "procrustes" if mode == "frame" and not self._alike(peer) else mode
 
     def common(self, peer: str) -> Common:
@@ -112,9 +104,9 @@ class Exchange:
 
     def extras(self, peer: str) -> frozenset[str]:
         """What an update to or from `peer` may hold besides rows; keys of `fkge.federation.exchange.EXTRAS`."""
-        settings = self._settings
+        settings = self.settings
         agreed = {
-            "weights": settings.aggregate == "support" and not self._blind,
+            "weights": settings.aggregate == "support" and not self.blind,
             "moments": settings.moments == "average",
             # A neighbour is described by the relation to it.
             "neighbours": settings.neighbours and self._shares_relations(peer),
@@ -123,7 +115,7 @@ class Exchange:
 
     def _alike(self, peer: str) -> bool:
         other = self.peers[peer]
-        return other.model == self._model and all(other.widths[kind] == self.tables.width(kind) for kind in KINDS)
+        return other.model == self.model and all(other.widths[kind] == self.tables.width(kind) for kind in KINDS)
 
     def _shares_relations(self, peer: str) -> bool:
         return self._alike(peer) and (self.mode(peer) == "frame" or self.one_space)
@@ -131,7 +123,7 @@ class Exchange:
     def _has_enough(self, peer: str) -> bool:
         """Whether there is enough to exchange; both sides come to the same answer."""
         rows = len(self.common(peer))
-        return rows >= self._settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
+        return rows >= self.settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
 
     @property
     def one_space(self) -> bool:
@@ -154,14 +146,11 @@ class Exchange:
     def make_update(self, peer: str, mode: Translate) -> Update:
         """The update for `peer`: the shared rows, and what `extras` allows in this mode."""
         rows, allowed = self.rows(peer), self.extras(peer)
-        extra: dict[str, Tensor] = {}
+        extra: dict[str, Tensor | None] = {}
         if "weights" in allowed and mode in ("frame", "procrustes"):
-            for kind in KINDS:
-                extra[f"{kind}_weight"] = self.support[kind][self.ids(peer, kind)]
+            extra |= {f"{kind}_weight": self.support[kind][self.ids(peer, kind)] for kind in KINDS}
         if "moments" in allowed and mode == "frame":
-            for kind in KINDS:
-                if (moments := self._moments(peer, kind)) is not None:
-                    extra[f"{kind}_moments"] = moments
+            extra |= {f"{kind}_moments": self._moments(peer, kind) for kind in KINDS}
         if "neighbours" in allowed:
             extra |= self._neighbourhood(peer)
         return Update(0, self.frame, rows["entity"], rows["relation"], **extra)
@@ -170,14 +159,10 @@ class Exchange:
     def slots(self) -> tuple[str, ...]:
         """The optimiser's state beside the rows that peers can average, of `SLOTS`; empty if it keeps none."""
         names = [name for kind in KINDS for name in self.tables.exchanged(kind)]
-        return next(
-            (
-                slots
-                for slots in SLOTS.values()
-                if slots and all(self.tables.has_state(name, slot) for name in names for slot in slots)
-            ),
-            (),
-        )
+        for slots in SLOTS.values():
+            if slots and all(self.tables.has_state(name, slot) for name in names for slot in slots):
+                return slots
+        return ()
 
     def _moments(self, peer: str, kind: Kind) -> Tensor | None:
         """(k, n, d) that state beside the rows shared with `peer`, a copy; None if the optimiser keeps none."""
@@ -187,13 +172,13 @@ class Exchange:
 
     def _neighbourhood(self, peer: str) -> dict[str, Tensor]:
         """Entities next to shared ones, the relations between, and those triples; positions as `Update` counts them."""
-        common, train = self.common(peer), self._graph.train
-        place = _positions(len(self._graph.entities), common.entities)
+        common, train = self.common(peer), self.graph.train
+        place = _positions(len(self.graph.entities), common.entities)
         near = train[(place[train[:, HEAD]] >= 0) != (place[train[:, TAIL]] >= 0)]
         ends = near[:, [HEAD, TAIL]]
         others = np.unique(ends[place[ends] < 0])
         place[others] = len(common.entities) + np.arange(len(others))
-        joint = _positions(len(self._graph.relations), common.relations)
+        joint = _positions(len(self.graph.relations), common.relations)
         joining = np.unique(near[:, RELATION][joint[near[:, RELATION]] < 0])
         joint[joining] = len(common.relations) + np.arange(len(joining))
         coded = np.stack([place[near[:, HEAD]], joint[near[:, RELATION]], place[near[:, TAIL]]], axis=1)
@@ -238,15 +223,16 @@ class Exchange:
         Returns:
             Whether the frame was adopted: then own rows do not count in this round's means.
         """
-        if self._settings.translate != "frame":
+        if self.settings.translate != "frame":
             return False
-        senior = min((u for u in updates if u.frame is not None and not u.refine), key=_frame, default=None)
-        if senior is None or _frame(senior) >= self.frame:
+        framed = {u.frame: u for u in reversed(updates) if u.frame is not None and not u.refine}
+        frame = min(framed, default=self.frame)
+        if frame >= self.frame:
             return False
         turns = self.tables.model.rotation_invariant
         if turns:
-            self.tables.rotate(aligned(senior, self.rows(senior.peer), self.one_space).T)
-        self.frame = _frame(senior)
+            self.tables.rotate(aligned(framed[frame], self.rows(framed[frame].peer), self.one_space).T)
+        self.frame = frame
         if not turns:
             self._redraw([update for update in updates if self._can_bring(update)])
         return not turns
@@ -266,7 +252,7 @@ class Exchange:
         they come near one's own as points, and lose the coordinates that the model's scores are made of. Their sender
         adopts this frame as soon as it receives an update, and counts from then on.
         """
-        alike = self._settings.translate == "frame" and not update.refine
+        alike = self.settings.translate == "frame" and not update.refine
         return not alike or update.frame in (None, self.frame) or self.tables.model.rotation_invariant
 
     def bring_into_frame(self, update: ReceivedUpdate) -> ReceivedUpdate:
@@ -278,7 +264,7 @@ class Exchange:
         if not update.refine and update.frame in (None, self.frame):
             return update
         own, one_space = self.rows(update.peer), self.one_space
-        update = short(update, own, self._settings.limit)
+        update = short(update, own, self.settings.limit)
         w = aligned(update, own, one_space)
         rows = {
             kind: rows @ w if rows.numel() and (one_space or kind == "entity") else own[kind]
@@ -301,7 +287,7 @@ class Exchange:
         """
         own = self.rows(update.peer)
         if adopted:
-            update = short(update, own, self._settings.limit)
+            update = short(update, own, self.settings.limit)
             own = dict(update.rows)
         if update.moments is not None and any(len(m) != len(self.slots) for m in update.moments.values()):
             update = replace(update, moments=None)
@@ -311,14 +297,14 @@ class Exchange:
         if update.moments is not None and len(self.slots) == 1:
             ids = {kind: self.ids(update.peer, kind) for kind in KINDS}
             sums = {kind: self.tables.read_state(kind, *self.slots, ids[kind]).cpu() for kind in KINDS}
-        return limited(update, own, self._settings.limit, weight, square, sums)
+        return limited(update, own, self.settings.limit, weight, square, sums)
 
     def _aggregate_kind(
         self, kind: Kind, updates: Sequence[ReceivedUpdate], score: Callable[[], float], adopted: bool
     ) -> None:
         table = self.tables.vectors(kind).cpu()
-        how = self._settings.aggregate
-        weighted = how == "support" and not self._blind and all(u.weights is not None for u in updates)
+        how = self.settings.aggregate
+        weighted = how == "support" and not self.blind and all(u.weights is not None for u in updates)
         parts = []
         for update in updates:
             ids = self.ids(update.peer, kind)
@@ -334,8 +320,8 @@ class Exchange:
         mean = weighted_mean(table, own.to(table.dtype), parts)[ids]
         if how == "validation" and not adopted:
             mean = self._best_mix(kind, ids, mean, score)
-        self.tables.replace(kind, ids, mean, keep_state=self._settings.moments != "fresh")
-        if self._settings.moments == "average":
+        self.tables.replace(kind, ids, mean, keep_state=self.settings.moments != "fresh")
+        if self.settings.moments == "average":
             self._average_moments(kind, updates, parts, own)
 
     def _best_mix(self, kind: Kind, ids: Tensor, received: Tensor, score: Callable[[], float]) -> Tensor:
@@ -392,11 +378,6 @@ class Exchange:
 def _largest_square(tables: Tables, kind: Kind, slots: tuple[str, ...]) -> float:
     """The largest of an optimiser's squares, or of their sums; 0 if it keeps none."""
     return max(float(tables.state(name, slots[-1]).max()) for name in tables.exchanged(kind)) if slots else 0.0
-
-
-def _frame(update: ReceivedUpdate) -> str:
-    assert update.frame is not None
-    return update.frame
 
 
 def _positions(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

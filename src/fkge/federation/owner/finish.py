@@ -4,7 +4,6 @@ the test triples, and writes `result.json`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
@@ -17,7 +16,7 @@ from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import SettingsError
 from fkge.evaluation import Known, Ranks, classify, metrics, rank
-from fkge.federation.owner.blend import Alone, blend_with_lone
+from fkge.federation.owner.blend import blend_with_lone
 from fkge.federation.owner.private_track import train_private
 from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import Activity, Owner, seed_of
@@ -93,7 +92,7 @@ def final_vectors(
         return stop()
 
     sizes: dict[Kind, int] = {"entity": len(graph.entities), "relation": len(graph.relations)}
-    with owner.clock("private"):
+    with owner.activity.clock("private"):
         track = train_private(
             torch.from_numpy(graph.train.astype(np.int64)), sizes, shared,
             {kind: torch.from_numpy(ids) for kind, ids in store.rows.items()}, settings, store.settings.private,
@@ -133,21 +132,14 @@ def with_lone_model(
         emit("progress", epoch=activity.epochs + done)
         return stop()
 
-    every = settings.epochs * settings.test_every
-    alone = Alone(
-        store.graph, settings.train, settings.lone_epochs, settings.total_epochs, every, store.seed, store.name,
-        store.folder / "lone",
-    )  # fmt: skip
     decide = sample_triples(decide, settings.train.validation_triples, store.seed)
-    started = time.thread_time()
     try:
-        blended = blend_with_lone(tables, alone, decide, peers=peers, stop=between)
+        with activity.clock("lone"):
+            return blend_with_lone(tables, store, decide, peers=peers, stop=between)
     except SettingsError as error:  # a training that diverges must not cost the owner the model that it has
         best = activity.best_score or 0.0
         kept = Blend(epochs=0, score=best, first=best, lone=0.0, weight=1.0, relations=0, failed=str(error))
-        blended = tables, kept
-    activity.seconds["lone"] = activity.seconds.get("lone", 0.0) + time.thread_time() - started
-    return blended
+        return tables, kept
 
 
 def settings_of(tables: Tables, settings: TrainSettings) -> TrainSettings:

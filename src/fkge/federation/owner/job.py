@@ -25,12 +25,9 @@ class Job(Protocol):
     """What a driver needs to run an owner.
 
     Attributes:
-        plan: the epochs that the owner spends.
         workspace: where it keeps checkpoints and results.
     """
 
-    @property
-    def plan(self) -> Plan: ...
     @property
     def workspace(self) -> Workspace: ...
 

@@ -75,7 +75,10 @@ def train_private(
     Returns:
         The best private track, or None if `stop` said so.
     """
-    goal = _goal(shared, rows, private, private.scale * _ratio(margin_of(settings), margin))
+    own = margin_of(settings)
+    # How much longer its vectors are; losses without a margin (products) say nothing of lengths.
+    ratio = own / max(margin, 1e-6) if own > 0 and margin > 0 else 1.0
+    goal = _goal(shared, rows, private, private.scale * ratio)
     tables = make_tables(settings, sizes["entity"], sizes["relation"])
     trainer = Trainer(tables, graph_train, settings)
     loop = TrainingLoop(trainer, phase=lambda _: (0, private.epochs), schedule="linear")
@@ -112,11 +115,6 @@ class _Goal:
     rows: Tensor
     ids: Tensor
     scaled: bool
-
-
-def _ratio(own: float, shared: float) -> float:
-    """How much longer the private track's vectors are; losses without a margin (products) say nothing of lengths."""
-    return own / max(shared, 1e-6) if own > 0 and shared > 0 else 1.0
 
 
 def _goal(shared: Tables, rows: Mapping[Kind, Tensor], private: PrivateSettings, scale: float) -> dict[str, _Goal]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from fkge.embed import load_tensors, save_tensors
 from fkge.embed.models import Kind, Model
 from fkge.embed.reciprocal import exchanged
 from fkge.errors import RunError, SettingsError
+from fkge.federation.egress import Egress
 from fkge.federation.owner.exchange import PeerProfile
 from fkge.federation.owner.training import Owner, Plan
 from fkge.federation.owner.workspace import Workspace
@@ -198,7 +199,7 @@ class OwnerStore:
             plan=plan, seed=self.seed, decide=self.shared.valid if decide is None else decide,
             tokens=None if late else self.tokens if tokens is None else tokens,
             secret=self.seed if secret is None else secret,
-            egress=workspace.open_egress(self.name, self.settings, f"{self.run} {label}: ", ledger),
+            egress=Egress.open(workspace.folder, self.name, self.settings, f"{self.run} {label}: ", ledger),
         )  # fmt: skip
         return owner, workspace.resume(owner)
 
@@ -257,14 +258,13 @@ def write_store(
         save_graph(part.graph, folder / "shared.safetensors")
     if member.policy is not None:
         member.policy.save(folder)
-    known = {f"{a}|{b}": pair.to_dict() for (a, b), pair in links.items()}
+    known = {f"{a}|{b}": asdict(pair) for (a, b), pair in links.items()}
     about_links = {"name": federation, "links": known, "train": dict(member.train)}
     write_atomically(folder / "links.json", json.dumps(about_links).encode())
     write_atomically(folder / "settings.toml", store.settings.to_toml().encode())
-    ids: dict[Kind, npt.NDArray[np.int64]] = {"entity": np.empty(0, np.int64), "relation": np.empty(0, np.int64)}
-    if part is not None:
-        ids = {"entity": part.entities, "relation": part.relations}
-    tensors = {f"rows|{kind}": torch.from_numpy(ids[kind].copy()) for kind in KINDS}
+    none = np.empty(0, np.int64)
+    ids = (none, none) if part is None else (part.entities, part.relations)
+    tensors = {f"rows|{kind}": torch.from_numpy(rows.copy()) for kind, rows in zip(KINDS, ids, strict=True)}
     save_tensors(folder / "whole.safetensors", WHOLE_FILE, tensors, {})
     store.write_peers()
 

@@ -18,31 +18,20 @@ from torch import Tensor
 
 from fkge.align import Tokens, initial_vectors
 from fkge.align.links import KINDS
-from fkge.embed import (
-    BestState,
-    DpTrainer,
-    Snapshot,
-    Tables,
-    Trainer,
-    TrainingLoop,
-    initial_bound,
-    load_tensors,
-    make_tables,
-    save_tensors,
-)
+from fkge.embed import DpTrainer, Snapshot, Tables, Trainer, initial_bound, load_tensors, make_tables, save_tensors
 from fkge.embed.dp_noise import Noise, fresh_key
-from fkge.embed.fit import is_due
+from fkge.embed.fit import BestState, TrainingLoop, is_due
 from fkge.embed.losses import margin_of
 from fkge.embed.models import Kind
 from fkge.errors import RunError
 from fkge.evaluation import Known, metrics, rank
-from fkge.federation.egress import Egress, Step
+from fkge.federation.egress import Egress, dp_sgd
 from fkge.federation.exchange import ClientRole, HostRole, ReceivedUpdate, Update, client_role, host_role
 from fkge.federation.owner.exchange import Exchange, PeerProfile
 from fkge.federation.settings import FederationSettings, Translate
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import Triples
-from fkge.privacy import Head, noise_for
+from fkge.privacy import Head, Release, noise_for
 from fkge.settings import TrainSettings
 
 TOGETHER = ""
@@ -106,6 +95,15 @@ class Activity(BestState):
     sent: dict[str, int] = field(default_factory=dict)
     price: dict[str, float] = field(default_factory=dict)
 
+    @contextmanager
+    def clock(self, what: str) -> Iterator[None]:
+        """Add the CPU time of the context to that of `what`."""
+        started = time.thread_time()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.thread_time() - started
+
     def count(self, updates: Sequence[ReceivedUpdate]) -> None:
         """Note an exchange that brought `updates`."""
         for update in updates:
@@ -128,18 +126,13 @@ class Outcome:
         halted: `pause` asked to leave; the round is not finished, and can be resumed later.
     """
 
-    news: bool
-    spent: bool
-    score: float | None
-    best: float | None
-    improved: bool
-    backtracked: bool
+    news: bool = False
+    spent: bool = False
+    score: float | None = None
+    best: float | None = None
+    improved: bool = False
+    backtracked: bool = False
     halted: bool = False
-
-    @classmethod
-    def interrupted(cls, best: float | None) -> Outcome:
-        """The outcome of a round that `pause` interrupted."""
-        return cls(False, False, None, best, improved=False, backtracked=False, halted=True)
 
 
 class Owner:
@@ -186,10 +179,10 @@ class Owner:
         together = tokens is not None and settings.start == "together"
         if tokens is not None and together:
             begin_together(self.tables, tokens, self.train_settings, seed)
-        self._step: Step | None = None
+        self._priced: Release | None = None  # the steps of an epoch, under differential privacy
         self.trainer = self._make_trainer(noise, lone=egress is None)
         self.exchange = Exchange(
-            graph, settings, self.tables, self.train_settings.model, peers or {},
+            graph, settings, self.tables, self.train_settings.model, dict(peers or {}),
             frame=TOGETHER if together else name, blind=self._blind,
         )  # fmt: skip
         self._secret = secret
@@ -213,13 +206,13 @@ class Owner:
         margin = margin_of(self.train_settings)
         lr = settings.dp.rate_for(multiplier, steps, self.tables.width("entity"), margin)
         dp = settings.dp.model_copy(update={"noise": multiplier, "lr": lr})
-        self._step = Step(multiplier, sampling)
+        self._priced = dp_sgd(multiplier, settings.dp.steps_in(1), sampling)
         return DpTrainer(self.tables, self.graph.train, self.train_settings, dp, noise)
 
     @property
     def _blind(self) -> bool:
         """Whether nothing that others could see may follow from counts or validation triples (differential privacy)."""
-        return self._step is not None
+        return self._priced is not None
 
     @property
     def peers(self) -> dict[str, PeerProfile]:
@@ -268,11 +261,11 @@ class Owner:
                 if trainer.epoch == until:
                     return outcome
             if halted:
-                return Outcome.interrupted(activity.best_score)
+                return Outcome(best=activity.best_score, halted=True)
         brought: list[ReceivedUpdate] = []
         if updates:
             activity.count(updates)
-            with self.clock("translate"):
+            with self.activity.clock("translate"):
                 frame = self.exchange.frame
                 brought = self.exchange.aggregate(updates, self._timed_score)
                 if self.exchange.frame != frame and not self.tables.model.rotation_invariant:
@@ -288,7 +281,9 @@ class Owner:
                     tested = score, better or bool(tested and tested[1])
                 if halted:
                     break
-        return self._end_round(tested, initial) if trainer.epoch >= until else Outcome.interrupted(activity.best_score)
+        if trainer.epoch < until:
+            return Outcome(best=activity.best_score, halted=True)
+        return self._end_round(tested, initial)
 
     def _end_round(self, tested: tuple[float | None, bool] | None, initial: bool) -> Outcome:
         """Validate if that is due, keep the vectors or roll back; `tested` is what validations before this found."""
@@ -318,9 +313,9 @@ class Owner:
             # An epoch with virtual triples cannot be left half-way: they will not be there when it is resumed.
             return pause is not None and pause() and not trainer.grafted
 
-        if self._step is not None and not trainer.chunk:
-            self.egress.pay_for_epoch(trainer.epoch, self._step, self.settings.dp.steps_in(1))
-        with self.clock("train"):
+        if self._priced is not None and not trainer.chunk:
+            self.egress.pay_for_epoch(trainer.epoch, self._priced)
+        with self.activity.clock("train"):
             whole = self._loop.run_epoch(stop=between) is not None
         self.activity.epochs = trainer.epoch
         return not whole or (pause is not None and pause())
@@ -341,7 +336,7 @@ class Owner:
 
     def _timed_score(self) -> float:
         """`score`, counted: every look at validation triples is a test."""
-        with self.clock("test"):
+        with self.activity.clock("test"):
             score = self.score()
         self.activity.tests += 1
         return score
@@ -385,7 +380,7 @@ class Owner:
 
     def client(self, peer: str, session: int) -> ClientRole:
         """The client's role in an exchange with `peer`."""
-        with self.clock("translate"):
+        with self.activity.clock("translate"):
             mode = self.exchange.mode(peer)
             host_dim = self.peers[peer].widths["entity"]
             noise = self._noise(peer, session, "client")
@@ -396,7 +391,7 @@ class Owner:
 
         Its first step raises `BudgetError` if the votes of a game would exceed what the owner may ever spend.
         """
-        with self.clock("translate"):
+        with self.activity.clock("translate"):
             exchange, game = self.exchange, self.settings.ppat
             queries = game.queries(len(exchange.common(peer)))
             return host_role(
@@ -451,13 +446,13 @@ class Owner:
         tensors, state = load_tensors(path, OWNER_FILE)
         if state.get("owner") != self.name or state.get("graph") != self.graph.fingerprint:
             raise RunError(f"{path}: belongs to {state.get('owner')!r} with another graph, not to {self.name!r}")
-        if state["ledger"] is not None and self.egress.head is not None:
-            self.egress.verify(Head(**state["ledger"]))
+        if state["ledger"] is not None and self.egress.ledger is not None:
+            self.egress.ledger.verify(Head(**state["ledger"]))
         self.tables.load({name.removeprefix("now/"): t for name, t in tensors.items() if name.startswith("now/")})
         self.trainer.move_to(state["trainer"])
         self.egress.resume(self.trainer.epoch)
-        if self._step is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
-            self.egress.pay_for_epoch(self.trainer.epoch, self._step, self.settings.dp.steps_in(1))
+        if self._priced is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
+            self.egress.pay_for_epoch(self.trainer.epoch, self._priced)
         self.activity = self._loop.best.state = Activity(**state["activity"])
         self.exchange.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
@@ -465,15 +460,6 @@ class Owner:
             keys = self.tables.snapshot().tensors
             tensors_of_best = {key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys}
             self._loop.best.snapshot = Snapshot(tensors_of_best)
-
-    @contextmanager
-    def clock(self, activity: str) -> Iterator[None]:
-        """Add the CPU time of the context to `activity`."""
-        started = time.thread_time()
-        try:
-            yield
-        finally:
-            self.activity.seconds[activity] = self.activity.seconds.get(activity, 0.0) + time.thread_time() - started
 
 
 def begin_together(

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from fkge.embed import Tables, load_tensors, save_model
 from fkge.errors import RunError
-from fkge.federation.egress import Egress
 from fkge.federation.owner.training import OWNER_FILE, Owner
-from fkge.federation.settings import FederationSettings
 from fkge.files import write_atomically
 from fkge.privacy import Head
 from fkge.results import OwnerReport
@@ -95,17 +93,6 @@ class Workspace:
         except (RunError, KeyError):
             return None
         return None if head is None else Head(**head)
-
-    def open_egress(self, name: str, settings: FederationSettings, label: str, at_least: Head | None) -> Egress:
-        """The owner's egress with its ledger.
-
-        Args:
-            name: of the owner.
-            settings: say where the ledger is, and what may be spent.
-            label: tells entries of this training from others in the ledger.
-            at_least: how far the ledger must have come.
-        """
-        return Egress.open(self.folder, name, settings, label, at_least)
 
     def write_results(self, tables: Tables, settings: TrainSettings, report: OwnerReport) -> None:
         """Write the model, its settings and the report; the report last, so that with it everything is there."""

@@ -17,8 +17,10 @@ from fkge.evaluation.scoring import score_triples
 from fkge.experiment.simulation import Simulation
 from fkge.federation.owner import blend as module
 from fkge.federation.owner import finish
-from fkge.federation.owner.blend import WEIGHTS, Alone, blend, blend_with_lone
+from fkge.federation.owner.blend import WEIGHTS, blend, blend_with_lone
 from fkge.federation.owner.finish import settings_of
+from fkge.federation.owner.store import OwnerStore, create_store
+from fkge.federation.source import Member
 from fkge.settings import TrainSettings
 from tests.conftest import arc, tiny_federation, tiny_settings
 
@@ -94,8 +96,10 @@ def test_of_distances_the_better_model_is_taken() -> None:
     assert blend(worse, better, settings, GRAPH.valid, KNOWN).weights == (0.0,)
 
 
-def lone(folder: Path) -> Alone:
-    return Alone(GRAPH, SETTINGS, epochs=8, instead=12, test_every=2, seed=3, name="ant", folder=folder)
+def lone(folder: Path) -> OwnerStore:
+    settings = tiny_settings(lone_epochs=8, initial_epochs=0, exchanges=6, epochs=2, test_every=1)
+    settings = settings.model_copy(update={"train": SETTINGS})
+    return create_store(folder, "ant", Member(GRAPH), settings, seed=3, secret=1)
 
 
 def test_a_useless_model_is_replaced_by_a_second_lone_one(tmp_path: Path) -> None:
@@ -118,7 +122,7 @@ def test_a_control_trains_alone_once_more_and_repeats_to_the_bit(tmp_path: Path)
 
 
 def test_a_lone_model_is_trained_once(tmp_path: Path) -> None:
-    def run(alone: Alone, first: int = 0) -> tuple[int, Tables]:
+    def run(alone: OwnerStore, first: int = 0) -> tuple[int, Tables]:
         looks: list[int] = []
         found = blend_with_lone(
             model(first), alone, GRAPH.valid, peers=True, stop=lambda done: looks.append(done) is not None
@@ -127,17 +131,19 @@ def test_a_lone_model_is_trained_once(tmp_path: Path) -> None:
         assert found[1].epochs == (20 if found[1].weight == 0 else 8)
         return len(looks), found[0]
 
-    alone = lone(tmp_path / "lone")
+    alone = lone(tmp_path)
+    kept = alone.folder / "lone"
     trained, tables = run(alone)
     again, same = run(alone)
     assert (trained, again) == (20, 0)
     assert torch.equal(tables["entity"], same["entity"])
     assert run(alone, first=30)[0] == 0  # whatever the other model is
     # Other settings make another model, which takes the place of the older one.
-    changed = replace(alone, settings=SETTINGS.model_copy(update={"lr": 0.05}))
+    settings = alone.settings.model_copy(update={"train": SETTINGS.model_copy(update={"lr": 0.05})})
+    changed = replace(alone, settings=settings)
     assert run(changed)[0] == 20
-    assert len(list((tmp_path / "lone").iterdir())) == 2
-    (damaged,) = (file for file in (tmp_path / "lone").iterdir() if not file.name.startswith("lone-again"))
+    assert len(list(kept.iterdir())) == 2
+    (damaged,) = (file for file in kept.iterdir() if not file.name.startswith("lone-again"))
     damaged.write_bytes(damaged.read_bytes()[:-40] + b"\0" * 40)
     assert run(changed)[0] == 8
 

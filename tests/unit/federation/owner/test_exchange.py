@@ -14,7 +14,8 @@ from fkge.align import random_rotation
 from fkge.align.links import KINDS
 from fkge.federation.aggregation import LEAST, MIXES
 from fkge.federation.exchange import ReceivedUpdate, Update, aligned
-from fkge.federation.owner import TOGETHER, Owner
+from fkge.federation.owner import Owner
+from fkge.federation.owner.training import TOGETHER
 from fkge.graph import Graph, Vocabulary
 from tests.unit.federation.pairs import (
     NO_TRAINING,

@@ -16,7 +16,8 @@ from fkge.embed import Snapshot, batches
 from fkge.errors import RunError
 from fkge.evaluation import Known, metrics, rank
 from fkge.federation.exchange import ReceivedUpdate
-from fkge.federation.owner import TOGETHER, Outcome, Owner
+from fkge.federation.owner import Outcome, Owner
+from fkge.federation.owner.training import TOGETHER
 from fkge.graph import Graph
 from tests.conftest import COMPLEX, random_graph
 from tests.unit.federation import pairs
@@ -308,7 +309,7 @@ def test_a_first_training_halted_anywhere_ends_in_the_same_bits(tmp_path: Path, 
     straight.improve(initial=True)
     halts = 0
     while (outcome := halting.improve(initial=True, pause=pause)).halted:
-        assert outcome == Outcome(False, False, None, halting.activity.best_score, False, False, halted=True)
+        assert outcome == Outcome(best=halting.activity.best_score, halted=True)
         assert halting.can_save
         halts += 1
         if halts % 2:  # in another life
