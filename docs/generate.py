@@ -303,7 +303,7 @@ def _compiled(s: Any) -> bool:
 
 
 def _recorded(s: Any) -> bool:
-    from fkge.embed.graphs import can_record
+    from fkge.embed.cuda_graphs import can_record
 
     return can_record(_tables(s).model)
 

@@ -1,4 +1,4 @@
-"""Settings: frozen, documented at each field, and strict about names.
+"""The base class of all settings, and the training settings: frozen, documented at each field, strict about names.
 
 They come from a TOML file, then from ``key=value`` pairs, each overriding what was there before.
 """

@@ -1,6 +1,7 @@
 """Global ids for rows that are linked through any chain of owners.
 
-Only a server that sees every alignment can compute them. The federation never does; its server-based baselines do.
+Only who sees every alignment can compute them: a simulation, for its masks of test triples and server-based baselines.
+Owners never do.
 """
 
 from __future__ import annotations

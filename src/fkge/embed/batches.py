@@ -1,4 +1,5 @@
-"""Batches: which positives, which negatives, in which order. All of it follows from (seed, epoch, chunk).
+"""Batches of losses with sampled negatives: which positives, which negatives, in which order, all by (seed, epoch,
+chunk).
 
 Nothing is drawn from a running generator, so training can stop after any batch and resume without a difference.
 

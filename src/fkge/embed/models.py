@@ -1,4 +1,4 @@
-"""Scoring models. A model is one small class; nothing here knows how it is trained.
+"""Models that score a triple, from TransE to RotatE. A model is one small class; nothing here knows how it is trained.
 
 Every model is written in three steps, which training, ranking and the closed-form kernels share:
 

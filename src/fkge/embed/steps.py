@@ -1,4 +1,5 @@
-"""Training steps: autograd, compiled CPU kernel or CUDA graph. All three compute the same update.
+"""Training steps of losses with sampled negatives, by autograd, compiled CPU kernel or CUDA graph. All compute the same
+update.
 
 `AutogradStep` runs every model on every device. `KernelStep` runs the models that have a closed-form CPU kernel,
 `GraphedStep` those that need no projection, on a GPU.
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from fkge.embed import kernels, optimizers
 from fkge.embed.batches import Batch
-from fkge.embed.graphs import GraphedStep, can_record
+from fkge.embed.cuda_graphs import GraphedStep, can_record
 from fkge.embed.losses import margin_of, objective_of
 from fkge.embed.models import Relations
 from fkge.embed.tables import Tables

@@ -1,4 +1,6 @@
-"""Epochs of training on one graph. Knows no peer, no file and no validation set."""
+"""Train on one graph, epoch by epoch: `batches` and `steps` for losses with sampled negatives, `questions` and
+`softmax` for those over all entities. Knows no peer, no file and no validation set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How scores are compared, so that a rank does not depend on how, where or in which chunks it was computed.
+"""Exact comparison of scores in two passes, float32 then float64, so that a rank does not depend on how, where or in
+which chunks it was computed.
 
 A rank is the rank of the *exact* scores: those that float64 arithmetic gives for the stored tables. Computing
 all of them in float64 would be slow, so counting works in two passes over the same pair (query, candidate):

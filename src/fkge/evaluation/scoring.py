@@ -1,4 +1,4 @@
-"""Rows of the tables as a model wants them, and scores of given triples."""
+"""Fetch the rows of triples from the tables as a model wants them, and score triples."""
 
 from __future__ import annotations
 

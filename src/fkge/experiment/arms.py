@@ -1,4 +1,4 @@
-"""The arms of an experiment: the federation itself and what it is compared with.
+"""The arms of an experiment, each one way to train the same owners: the federation itself and what it is compared with.
 
   independent   a lone owner's first training, `initial_epochs` long (without one, as long as the federation)
   control       the lone owner, for as many epochs as the others get

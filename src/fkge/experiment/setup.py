@@ -1,4 +1,6 @@
-"""Create the stores of all owners of a simulation, aligned with each other by private set intersection."""
+"""Create the stores of all owners of a simulation: the shareable part, the alignment by private set intersection,
+common first rows, and masks of the test triples that others hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An experiment: one federation, several arms (`fkge.experiment.arms`), one folder that holds all of it.
+"""A simulation: create it, run its arms (`fkge.experiment.arms`), compare them, write `results.json`; all in one
+folder.
 
 RUN/
   simulation.json     what was asked for (`Specification`)

@@ -1,4 +1,4 @@
-"""A run: one graph, one model, one folder that holds all of it.
+"""A run of `fkge train`: create, train, resume, open; one graph, one model, one folder that holds all of it.
 
 RUN/
   settings.toml            every setting, explained

@@ -1,5 +1,5 @@
-"""The only exit for messages: `Egress` decides what protects each message and records it in the privacy ledger;
-`fkge.federation.codec` encodes nothing else.
+"""`Egress` releases each message of an exchange: it decides what protects the message, and records all but public ones
+in the privacy ledger. A node's alignment messages, which hold no vectors, leave through `fkge.node.service`.
 
 The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must
 state here what protects it; "none" is a value of the type, in the owner's ledger and in its log.

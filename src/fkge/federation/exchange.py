@@ -1,5 +1,5 @@
-"""The roles of client and host in one exchange, and the messages that carry vectors between them. A host's role ends
-with a `ReceivedUpdate`, which the next round of training aggregates.
+"""The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them. The
+host's ends with a `ReceivedUpdate`, which the next round of training aggregates.
 
 A role takes messages and returns messages, nothing else. The client opens. There are four modes:
 

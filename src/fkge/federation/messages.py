@@ -1,5 +1,5 @@
-"""Control messages of the protocol (Signal, Request, Accept, Defer, Refuse, Abort), as they pass on the wire. They
-carry no vectors.
+"""Control messages of the protocol (Signal, Request, Accept, Defer, Refuse, Abort), as they pass on the wire. Messages
+with vectors, such as `Update`, are in `fkge.federation.exchange`.
 
 The receiver sees each of them as an event of its protocol, with the sender as its `peer`. Messages within an exchange
 are in `fkge.federation.exchange` and `fkge.ppat.messages`.

@@ -1,5 +1,5 @@
-"""Connect one owner's protocol with the outside: carry out its instructions, release and encode what is sent, decode
-what arrives, keep received updates until the next round of training.
+"""Connect one owner's protocol with its engine or node: carry out its instructions; release (`egress`), encode
+(`codec`), record and post what is sent; decode what arrives; keep received updates until the next round of training.
 
 There is no clock and no transport here. `fkge.federation.driver` runs the rounds of training and keeps the timer; an
 engine supplies a way to post bytes to a peer.

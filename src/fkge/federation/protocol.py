@@ -1,5 +1,5 @@
-"""The exchange protocol of one owner, as a table: it decides when to request, serve, train and sleep. Events go in,
-instructions come out; no I/O, no clock, no numbers.
+"""The exchange protocol of one owner, as a table: when to ask a peer for its vectors (as *host*), send its own to one
+that asks (as *client*), train or sleep. Events go in, instructions come out; no I/O, no clock, no numbers.
 
     Ready   has time: requests from peers that have news, and serves peers that request
     Busy    works on its own vectors (trains, aggregates, validates): peers that request are deferred, and get a signal

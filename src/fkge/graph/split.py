@@ -1,4 +1,4 @@
-"""Train, valid and test out of one set of triples."""
+"""Split one set of triples at random into train, valid and test: graphs without splits, and again under a policy."""
 
 from __future__ import annotations
 

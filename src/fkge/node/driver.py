@@ -1,5 +1,5 @@
-"""`NodeDriver` runs `fkge.federation.driver` within a node: it delivers messages on the event loop and trains in a
-separate thread.
+"""`NodeDriver` runs an owner within a node: it hands messages to the owner's `Participant` on the event loop, and
+trains by `fkge.federation.driver` in a separate thread.
 
 The two do not interfere because the protocol keeps them apart: while an owner trains, nothing is served from its
 vectors, and peers that ask are deferred. Nothing leaves that was not saved before, so the process may be killed at any

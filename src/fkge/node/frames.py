@@ -1,4 +1,5 @@
-"""Frames: everything that passes over a stream between two nodes, and the reasons for ending it.
+"""Frames, which are everything that passes over a stream between two nodes: how they are decoded and made, and the
+reasons for ending a stream. `fkge.node.session` makes the parts of messages.
 
 A frame is protobuf (`frames.proto`) and never larger than `FRAME_LIMIT`; larger messages are sent in parts. What cannot
 be decoded is refused with a typed reason.

@@ -1,5 +1,5 @@
-"""Node events about its owner: messages ready to send, exchanges, rounds of training. `owner_events` converts the
-owner's trace events into them.
+"""Events of a node about its owner: messages ready to send, exchanges, rounds of training. `owner_events` makes those
+of exchanges and training from the owner's trace; `fkge.node.service` makes those of messages.
 """
 
 from __future__ import annotations

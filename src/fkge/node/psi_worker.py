@@ -1,4 +1,4 @@
-"""One role of a private set intersection, away from the node's loop.
+"""Run one side of a private set intersection in a process of its own, away from the node's loop.
 
 The library holds Python's lock while it works, some tenth of a millisecond for each key. Few keys do no harm; more of
 them get a process of their own, so that a node that aligns with one peer still answers all others. The processes

@@ -1,5 +1,5 @@
-"""`Node` takes every event of a node from one queue and dispatches it to membership, alignment, connections and
-records.
+"""`Node` takes every event of a node from one queue, messages in both directions included, and dispatches it to
+membership, alignment, connections and records.
 
 A node reads from `peers.toml`, which is its owner's alone, which peers it deals with. With each that connects it finds
 out what they share, unless both know from an earlier time. The initial members wait for each other once

@@ -1,4 +1,4 @@
-"""MUSE's discriminator of vectors, several at once."""
+"""Small networks that tell the host's rows from translated ones, after MUSE; many are trained at once."""
 
 from __future__ import annotations
 

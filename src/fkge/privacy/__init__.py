@@ -8,8 +8,6 @@ without a guarantee is `Unprotected` and is counted in the same ledger.
 from fkge.privacy.accountants import fits as fits
 from fkge.privacy.accountants import noise_for as noise_for
 from fkge.privacy.accountants import price as price
-from fkge.privacy.chain import Head as Head
-from fkge.privacy.chain import Tally as Tally
 from fkge.privacy.events import ADD_OR_REMOVE as ADD_OR_REMOVE
 from fkge.privacy.events import GAUSSIAN as GAUSSIAN
 from fkge.privacy.events import LAPLACE_VOTES as LAPLACE_VOTES
@@ -18,4 +16,6 @@ from fkge.privacy.events import Release as Release
 from fkge.privacy.events import Unprotected as Unprotected
 from fkge.privacy.ledger import Budget as Budget
 from fkge.privacy.ledger import Ledger as Ledger
+from fkge.privacy.ledger_store import Head as Head
+from fkge.privacy.ledger_store import Tally as Tally
 from fkge.privacy.statement import describe as describe

@@ -13,7 +13,7 @@ that has left may not: drawing its noise again would be a second release. What h
 is, free of charge.
 
 The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw. How the ledger
-is protected against crashes, changes and rollbacks, and what is not detected, is in `fkge.privacy.chain`.
+is protected against crashes, changes and rollbacks, and what is not detected, is in `fkge.privacy.ledger_store`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any, Literal, Self
 
 from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PrivacyError
 from fkge.privacy.accountants import fits, paper_price, price
-from fkge.privacy.chain import Chain, Head, Row, Tally, has_content
 from fkge.privacy.events import LAPLACE_VOTES, RELATIONS, Release, Unprotected
+from fkge.privacy.ledger_store import Chain, Head, Row, Tally, has_content
 
 FORMAT = 1
 

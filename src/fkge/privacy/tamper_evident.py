@@ -4,7 +4,7 @@ Record n carries its number and a hash over its content and the hash of record n
 random bytes, which only its owner may read, and an anchor: a small file, replaced in one step after the log has grown,
 with the number of records, the latest hash, and a seal made with the key. Two logs are built of these parts:
 
-    fkge.privacy.chain         the privacy ledger: rows of an SQLite database, keyed hashes, anchored at every commit
+    fkge.privacy.ledger_store  the privacy ledger: rows of an SQLite database, keyed hashes, anchored at every commit
     fkge.node.ops.audit_log    a node's audit log: JSON lines, hashes anybody can check, anchored every few seconds
 
 The rules are the same for both. A record that was altered, moved, inserted or removed breaks the chain. A log that is

@@ -1,4 +1,4 @@
-"""What a simulation found, in sentences: each is made from figures and intervals of the result, losses too.
+"""What a simulation found, in sentences, losses too: each is made from numbers and intervals of the result.
 
 A gain or a loss is a difference whose 95% interval (paired bootstrap over the owner's test facts) excludes zero; every
 other difference may be chance, and the sentence says so.

@@ -1,4 +1,5 @@
-"""Write the report on a run: one HTML page that needs nothing else, and its figures as files.
+"""Write the report on a run's folder (`fkge report`, `fkge demo`): one HTML page that needs nothing else, and its
+figures.
 
 The page is made from the Jinja2 templates in ``templates/``; what it says stands there. To show a new field of a
 result, add it to `fkge.experiment.results`, set it in `fkge.experiment.simulation`, and show it in ``simulation.html``.

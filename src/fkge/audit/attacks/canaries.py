@@ -1,4 +1,4 @@
-"""Canaries: has the noise that was paid for been added?
+"""Attack on the noise: canaries show whether the noise that was paid for has been added.
 
 Under differential privacy of the shared track, triples on rows of their own are included in the victim's training by
 the toss of a coin, and the auditor, who knows everything but noise and coins, guesses (`fkge.audit.private_training`).

@@ -1,4 +1,4 @@
-"""Dictionary attack: which labels are behind the tokens that passed between two owners?
+"""Attack on the alignment: recover, by a dictionary, the labels behind the tokens that passed between two owners.
 
 A hash hides what cannot be guessed. Labels can: lists of all entities of public graphs exist, and hashing half a
 million of them takes a fraction of a second. A salt that both sides know is known to the attacker too. So hashed labels

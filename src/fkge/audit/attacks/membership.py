@@ -1,4 +1,4 @@
-"""Membership inference: from what a peer received, can it tell which triples the victim trained on?
+"""Attack on training triples, membership inference: tell from what a peer received which triples the victim trained on.
 
 The attacker is the peer the victim shares most with, and has the victim's rows of all they share, as sent last. Targets
 are triples between such rows, in training or held out, none of them in a partner's training set (or the partner's

@@ -1,4 +1,5 @@
-"""Non-interference: with all secrets changed, is everything that an owner sends the same, byte for byte?
+"""Attack on confidential triples, non-interference: with all secrets changed, everything sent must be the same, byte
+for byte.
 
 Exact, not statistical: two tracks promise that nothing that is sent depends on a confidential triple at all.
 """

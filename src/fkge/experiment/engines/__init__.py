@@ -1,4 +1,6 @@
-"""Engines run the owners of an experiment. Every engine does the same with the same stores and arms."""
+"""Engines run the owners of an experiment: `processes` (the default), `in_process` and `ray` (a virtual clock) and
+`nodes` (real peers). Every engine does the same with the same stores and arms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Never worse than alone: an owner also trains a model without its peers, and blends the two by validation.
+"""Blend the federated model with one trained without peers, by validation, so that joining is never worse than staying
+alone.
 
 Where scores are dot products (DistMult, ComplEx), the weighted sum of two models' scores is the score of one model with
 both vectors side by side, its relation rows scaled by the weights. So a blend is an ordinary model of twice the size,

@@ -1,5 +1,5 @@
-"""`Exchange` selects the rows that an owner sends to each peer, and aggregates received rows into its tables: change of
-frame, limits, weighted mean.
+"""`Exchange` selects the rows that an owner sends to each peer, and aggregates received rows into its tables: agree on
+a coordinate frame, shorten, align, limit, weighted mean.
 
 `Exchange` works on the owner's tables. It knows peers by name, draws nothing at random, sends nothing and writes no
 ledger: `fkge.federation.owner.training.Owner` does that, and the messages are those of `fkge.federation.exchange`.

@@ -1,5 +1,5 @@
-"""The end of an owner's training: trains the private track if there is one, picks the best vectors, scores them on
-the test triples, and writes `result.json`.
+"""The last steps of an owner: its best vectors, the private track if there is one, the blend with a lone model, scores
+on the test triples, `result.json`. A simulation calls them one by one (`fkge.experiment.owners`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 
 from fkge.embed import MODELS, Trainer, make_tables
 from fkge.embed.batches import Batch, Batcher
-from fkge.embed.graphs import GraphedStep, can_record
+from fkge.embed.cuda_graphs import GraphedStep, can_record
 from fkge.embed.models import TransE
 from fkge.embed.steps import AutogradStep, make_step
 from fkge.embed.tables import Tables

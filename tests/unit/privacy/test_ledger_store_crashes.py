@@ -23,7 +23,7 @@ from tests.unit.privacy.ledgers import TRIPLES, open_ledger, steps
 OWNER = """
 import os, signal, sys
 from pathlib import Path
-from fkge.privacy.chain import Chain
+from fkge.privacy.ledger_store import Chain
 from tests.unit.privacy.ledgers import open_ledger, steps
 folder, point = Path(sys.argv[1]), sys.argv[2]
 passed = []
@@ -111,7 +111,7 @@ def test_opens_after_a_kill_while_counting_unprotected_messages(tmp_path: Path, 
 CREATOR = """
 import os, signal, sys
 from pathlib import Path
-from fkge.privacy.chain import Chain
+from fkge.privacy.ledger_store import Chain
 from tests.unit.privacy.ledgers import open_ledger
 Chain.crash_point = lambda self, name: os.kill(os.getpid(), signal.SIGKILL)
 open_ledger(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The rows and tallies of a privacy ledger: an SQLite database that only grows, and shows when it was changed.
+"""SQLite storage of a privacy ledger: rows and tallies that only grow, and show when they were changed.
 
 Three files. LEDGER is the database (write-ahead log, synced at every commit): numbered rows, each with a keyed hash
 over its content and the hash before it, and tallies, which are counted up instead of growing by a row per message.
