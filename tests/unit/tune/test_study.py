@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from contextlib import nullcontext
@@ -54,7 +55,7 @@ def test_the_recipe_says_where_it_comes_from(searched: Tuning) -> None:
     text = (searched.folder / "recipe.toml").read_text()
     for part in ("random (random.tsv)", "Validation MRR: 0.", "budget: 0.05 minutes", "seed 0", "fkge 0."):
         assert part in text
-    assert "test" not in text
+    assert not re.search(r"\btest\b", text, re.IGNORECASE)  # "learn fastest" may be there
 
 
 def test_a_finished_search_is_not_searched_again(searched: Tuning) -> None:
