@@ -34,8 +34,8 @@ ENOUGH = 0.02  # of all epochs, before the remaining time is estimated
 _STATES = {
     "idle": ("waiting", "dim"), "ready": ("ready", ""), "training": ("training", "cyan"),
     "translating": ("exchanging", "magenta"), "updating": ("learning", "cyan"), "sleeping": ("sleeping", "dim"),
-    "private": ("private training", "cyan"), "scoring": ("scoring", "cyan"), "done": ("finished", "green"),
-    "dead": ("died", "bold red"),
+    "private": ("private training", "cyan"), "lone": ("training alone", "cyan"), "scoring": ("scoring", "cyan"),
+    "done": ("finished", "green"), "dead": ("died", "bold red"),
 }  # fmt: skip
 _WITH = {"translating": "with", "updating": "from"}
 

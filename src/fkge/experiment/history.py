@@ -19,12 +19,18 @@ from typing import Any, Literal, NamedTuple, Self
 from fkge.experiment import trace_events as events
 from fkge.trace import Trace
 
-Kind = Literal["train", "translate", "update", "sleep", "private", "score"]
+Kind = Literal["train", "translate", "update", "sleep", "private", "lone", "score"]
 """What an owner spends time on, in the paper's words where it has them: its first training; PPAT with a peer, as host;
-KGEmb-Update (aggregating, retraining and validating); sleep. Then the private track, and scoring at the end."""
+KGEmb-Update (aggregating, retraining and validating); sleep. Then the private track, the lone model to blend with, and scoring at the end."""
 
-_KINDS: dict[str, Kind] = {"sleep": "sleep", "private": "private", "scoring": "score"}
-_NAMES: dict[str, str] = {"sleep": "sleeping", "private": "private", "scoring": "scoring", "ready": "ready"}
+_KINDS: dict[str, Kind] = {"sleep": "sleep", "private": "private", "lone": "lone", "scoring": "score"}
+_NAMES: dict[str, str] = {
+    "sleep": "sleeping",
+    "private": "private",
+    "lone": "lone",
+    "scoring": "scoring",
+    "ready": "ready",
+}
 
 
 @dataclass
@@ -71,7 +77,7 @@ class Course:
 
     Attributes:
         owner: its name.
-        state: idle, ready, training, translating, updating, sleeping, private, scoring, done or dead.
+        state: idle, ready, training, translating, updating, sleeping, private, lone, scoring, done or dead.
         peers: with which peers it is translating or updating.
         epoch: trained so far.
         best: the highest validation score so far.

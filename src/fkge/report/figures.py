@@ -142,7 +142,7 @@ def curve(validations: Sequence[TrainingValidated], *, width: int = 560) -> str:
 
 _KINDS = {
     "train": ("Train", 14), "update": ("KGEmb-Update", 14), "translate": ("Translation (PPAT), as host", 5),
-    "private": ("Private track", 10), "score": ("Scoring", 6), "sleep": ("Sleep", 1.5),
+    "private": ("Private track", 10), "lone": ("Lone model", 10), "score": ("Scoring", 6), "sleep": ("Sleep", 1.5),
 }  # fmt: skip
 _ROW = 34
 
@@ -184,7 +184,7 @@ def _row(drawing: Drawing, stage: Stage, course: Course, x: Scale, y: float) -> 
     spans: dict[str, list[Span]] = {}
     for span in course.spans:
         spans.setdefault(span.kind, []).append(span)
-    for kind in sorted(spans, key="sleep train update private score translate".index):
+    for kind in sorted(spans, key="sleep train update private lone score translate".index):
         word, height = _KINDS[kind]
         middle = y + (22 if kind == "translate" else 9)
         for start, stop, many, peers in _merged(spans[kind], stage.end, limit, x):

@@ -120,3 +120,9 @@ def test_events_in_any_order_are_accepted(happened: list[tuple[str, str, bool]])
     for course in history.stages["federated"].courses.values():
         assert all(span.end is None or span.end >= span.start for span in course.spans)
         assert course.epoch <= len(happened)
+
+
+def test_the_lone_model_of_a_blend_is_work_of_its_own() -> None:
+    history = History.of([begin(), record("state", owner="a", t=2.0, state="lone")])
+    course = history.stages["federated"].courses["a"]
+    assert (course.state, [span.kind for span in course.spans]) == ("lone", ["lone"])
