@@ -116,7 +116,7 @@ def test_the_best_score_never_falls(together: Ran) -> None:
 @pytest.mark.parametrize("start", ["together", "alone"])
 def test_reciprocal_relations_and_adagrad(engine: str, start: str, tmp_path: Path) -> None:
     """Every arm with inverse rows; all owners end in one frame, which those that started alone have adopted."""
-    arms = ["federated", "permuted", "random", "fede", "unified"]
+    arms = ["federated", "permuted", "random", "poisoned", "fede", "unified"]
     if start == "alone":
         arms = ["independent", "federated"]
     got = ran(tmp_path, engine, arms, start=start, exchanges=4, train=COMPLEX)
@@ -127,7 +127,7 @@ def test_reciprocal_relations_and_adagrad(engine: str, start: str, tmp_path: Pat
             assert (tables.width("relation"), len(tables["inverse"])) == (32, 4)
             result = got.results[arm][member.name]
             assert result["epochs"] == (4 if arm == "independent" else got.total)
-            if arm in ("federated", "permuted", "random"):
+            if arm in ("federated", "permuted", "random", "poisoned"):
                 assert set(result["handshakes"]) == set(OWNERS) - {member.name}
     frames = {kept(member, "federated")["frame"] for member in got.members}
     assert frames == ({""} if start == "together" else {"ant"})

@@ -118,8 +118,8 @@ class Federation:
 
         Args:
             out: the folder to create; a temporary one if None.
-            baselines: further arms, of independent, control, permuted, random, fede and unified; names, or one text
-                with commas between them.
+            baselines: further arms, of independent, control, permuted, random, poisoned, fede and unified; names, or
+                one text with commas between them.
             seed: seed of all random numbers.
             settings: settings to start from: an object, a dict, a TOML file or the name of a recipe.
             engine: ``"processes"``, one for each owner; ``"in-process"``, with bit-identical repeats; ``"ray"``, on

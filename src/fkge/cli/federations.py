@@ -133,7 +133,7 @@ def simulate(
     baselines: Annotated[
         str | None,
         typer.Option(
-            help="Further arms: independent, control, permuted, random, unified, fede; comma between.",
+            help="Further arms: independent, control, permuted, random, poisoned, unified, fede; comma between.",
             show_default="control",
         ),
     ] = None,

@@ -4,6 +4,7 @@
   control       the lone owner, for as many epochs as the others get
   permuted      as `federated`, but aligned rows are permuted: what it gains is no transfer of knowledge
   random        as `federated`, but owners send random vectors
+  poisoned      as `federated`, but the owner with the most facts sends the opposite of its rows, to harm the others
   federated     the federation
   fede          a server averages shared vectors (needs owners with equal settings)
   unified       one graph made of all (needs that, and everybody's data)
@@ -31,7 +32,7 @@ from fkge.federation.exchange import Update
 from fkge.federation.owner import seed_of
 from fkge.federation.settings import Translate
 
-ARMS = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
+ARMS = ("independent", "control", "permuted", "random", "poisoned", "federated", "fede", "unified")
 CENTRAL = ("fede", "unified")
 """Arms that need a server."""
 
@@ -46,6 +47,7 @@ class Arm:
         peers: whether it exchanges with others.
         permuted: aligned rows are permuted.
         random: owners send random vectors for their rows.
+        hostile: the owner that sends harmful rows, if there is one.
         begin_with: an arm whose final state is the initial state of this one.
         after: epochs that may be spent after the plan: on a private track, or without peers.
         blends: the model is blended with one that is trained without peers, where `lone_epochs` says so; of a control,
@@ -57,6 +59,7 @@ class Arm:
     peers: bool = True
     permuted: bool = False
     random: bool = False
+    hostile: str | None = None
     begin_with: str | None = None
     after: int = 0
     blends: bool = True
@@ -67,8 +70,15 @@ class Arm:
         return self.plan.total + self.after
 
 
-def make_arm(name: str, settings: FederationSettings, two_tracks: bool) -> Arm:
-    """The arm of that name under these settings."""
+def make_arm(name: str, settings: FederationSettings, two_tracks: bool, largest: str | None = None) -> Arm:
+    """The arm of that name.
+
+    Args:
+        name: one of `ARMS`.
+        settings: of the federation.
+        two_tracks: whether owners have a private track.
+        largest: the owner with the most facts, which poisons in `poisoned`.
+    """
     if name == "independent":
         epochs = settings.initial_epochs or settings.total_epochs
         return Arm(name, Plan(epochs, epochs, alone=True), peers=False, blends=False)
@@ -81,7 +91,7 @@ def make_arm(name: str, settings: FederationSettings, two_tracks: bool) -> Arm:
     after = (settings.private.total if peers else 0) if two_tracks else settings.lone_epochs
     return Arm(
         name, plan, peers=peers, after=after, permuted=name == "permuted", random=name == "random",
-        begin_with="independent" if lone else None,
+        hostile=largest if name == "poisoned" else None, begin_with="independent" if lone else None,
     )  # fmt: skip
 
 
@@ -132,3 +142,30 @@ class RandomRowsOwner(Owner):
         seed = seed_of(self._secret, self.name, kind, self.trainer.epoch)
         noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
         return noise * self.tables.vectors(kind).std().cpu()
+
+
+class HostileOwner(Owner):
+    """The hostile owner of ``poisoned``: it sends the opposite of its rows, with a weight that exceeds all others'.
+
+    Entities and relations are both turned round, so that scores are, too; and their mean with honest rows vanishes.
+    """
+
+    WEIGHT = 1e6
+
+    def make_update(self, peer: str, mode: Translate) -> Update:
+        """The opposite of the rows shared with `peer`."""
+        made = super().make_update(peer, mode)
+        return replace(
+            made, entity=-made.entity, relation=-made.relation,
+            entity_weight=self._largest(made.entity_weight), relation_weight=self._largest(made.relation_weight),
+        )  # fmt: skip
+
+    def _largest(self, weights: Tensor | None) -> Tensor | None:
+        return None if weights is None else torch.full_like(weights, self.WEIGHT)
+
+
+def owner_class(arm: Arm, name: str) -> type[Owner]:
+    """The class of the owner `name` in an arm."""
+    if arm.random:
+        return RandomRowsOwner
+    return HostileOwner if name == arm.hostile else Owner

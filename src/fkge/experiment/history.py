@@ -21,7 +21,8 @@ from fkge.trace import Trace
 
 Kind = Literal["train", "translate", "update", "sleep", "private", "lone", "score"]
 """What an owner spends time on, in the paper's words where it has them: its first training; PPAT with a peer, as host;
-KGEmb-Update (aggregating, retraining and validating); sleep. Then the private track, the lone model to blend with, and scoring at the end."""
+KGEmb-Update (aggregating, retraining and validating); sleep. Then the private track, the lone model to blend with, and
+scoring at the end."""
 
 _KINDS: dict[str, Kind] = {"sleep": "sleep", "private": "private", "lone": "lone", "scoring": "score"}
 _NAMES: dict[str, str] = {

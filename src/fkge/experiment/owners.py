@@ -23,7 +23,7 @@ from fkge.align.overlap import Mask
 from fkge.embed import Tables, load_tensors, save_tensors
 from fkge.errors import RunError
 from fkge.evaluation import Ranks
-from fkge.experiment.arms import Arm, RandomRowsOwner, permute
+from fkge.experiment.arms import Arm, owner_class, permute
 from fkge.federation import FederationSettings, Owner, OwnerStore, PeerProfile, Plan, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
 from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
@@ -162,7 +162,7 @@ class SimulatedOwner:
             owner, trained = self.store.open_owner(
                 workspace, arm.plan, late=late, secret=secret, ledger=ledger, label=arm.name,
                 decide=self.deciding(shared=True), peers=peers, tokens=tokens,
-                kind=RandomRowsOwner if arm.random else Owner,
+                kind=owner_class(arm, self.name),
             )  # fmt: skip
         else:
             owner = Owner(

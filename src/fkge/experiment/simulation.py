@@ -186,7 +186,8 @@ class Simulation:
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""
-        return make_arm(name, self.settings, self.spec.two_tracks)
+        largest = max(self.owners, key=lambda owner: len(owner.graph.train)).name if name == "poisoned" else None
+        return make_arm(name, self.settings, self.spec.two_tracks, largest)
 
     @property
     def result(self) -> SimulationResult | None:

@@ -11,8 +11,8 @@ from fkge.report.svg import SMALL, Anchor, Drawing, Sample, Shape, fit, legend, 
 STATES: Mapping[str, tuple[Shape, str]] = {
     "idle": ("circle", "idle"), "ready": ("circle", "idle"), "training": ("square", "busy"),
     "translating": ("diamond", "worse"), "updating": ("square", "full"), "sleeping": ("circle", "idle"),
-    "private": ("diamond", "apart"), "lone": ("square", "apart"), "scoring": ("diamond", "idle"), "done": ("circle", "done"),
-    "dead": ("cross", "dead"),
+    "private": ("diamond", "apart"), "lone": ("square", "apart"), "scoring": ("diamond", "idle"),
+    "done": ("circle", "done"), "dead": ("cross", "dead"),
 }  # fmt: skip
 """Shape and role of each state of an owner; the word is shown beside it."""
 

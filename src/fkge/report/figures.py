@@ -19,7 +19,7 @@ from fkge.report.findings import PARTS, comparisons
 from fkge.report.formatting import epsilon, interval, score, signed
 from fkge.report.svg import SMALL, Drawing, Sample, Scale, around, fit, legend, notice, ticks, width_of
 
-ARMS = ("federated", "control", "independent", "permuted", "random", "fede", "unified")
+ARMS = ("federated", "control", "independent", "permuted", "random", "poisoned", "fede", "unified")
 __all__ = ["accuracy", "curve", "gains", "learned", "network", "spending", "timeline"]
 
 

@@ -27,6 +27,7 @@ _BASELINES = {
     "unified": "one graph made of all",
     "permuted": "the same exchange with aligned rows mixed up (permuted)",
     "random": "the same exchange of random vectors (random)",
+    "poisoned": "the same exchange with one hostile owner (poisoned)",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.setup import create_stores
 from fkge.federation import Federation, FederationSettings, Plan
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
+
+COMPLEX = {"model": "ComplEx", "reciprocal": True, "loss": "1vsall", "optimizer": "adagrad"}
 
 
 def test_permuted_owners_permute_alike_towards_all_peers(tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_random_rows_have_the_shape_and_scale_of_the_rows_and_nothing_else_of_th
 
 
 def test_random_rows_are_as_wide_as_those_with_inverses(tmp_path: Path) -> None:
-    settings = tiny_settings(train={"model": "ComplEx", "reciprocal": True, "loss": "1vsall", "optimizer": "adagrad"})
+    settings = tiny_settings(train=COMPLEX)
     create_stores(tmp_path, tiny_federation(), settings, seed=3)
     ant, _ = SimulatedOwner.open(tmp_path / "owners" / "ant").owner(
         Arm("random", Plan(2, 20, alone=False), random=True)
@@ -94,3 +97,19 @@ def test_random_rows_are_as_wide_as_those_with_inverses(tmp_path: Path) -> None:
     assert ant.exchange.mode("bee") == "frame"
     update = ant.make_update("bee", "frame")
     assert (update.entity.shape[1], update.relation.shape[1]) == (16, 32)
+
+
+def test_one_owner_poisons_its_peers(tmp_path: Path) -> None:
+    """It sends the opposite of its rows with a weight above all others; the rest are honest."""
+    found = members(tmp_path, settings=tiny_settings(train=COMPLEX))
+    arm = make_arm("poisoned", tiny_settings(), two_tracks=False, largest="bee")
+    assert arm.hostile == "bee"
+    assert make_arm("federated", tiny_settings(), two_tracks=False, largest="bee").hostile is None
+    honest = {name: member.owner(replace(arm, hostile=None))[0] for name, member in found.items()}
+    owners = {name: member.owner(arm)[0] for name, member in found.items()}
+    right, sent = (each["bee"].make_update("ant", "frame") for each in (honest, owners))
+    for kind in KINDS:
+        assert torch.equal(getattr(sent, kind), -getattr(right, kind))
+        assert getattr(sent, f"{kind}_weight").unique().tolist() == [1e6]
+    ant, same = (each["ant"].make_update("bee", "frame") for each in (honest, owners))
+    assert torch.equal(ant.entity, same.entity)

@@ -31,7 +31,7 @@ def test_a_file_carries_its_colours() -> None:
 
 
 def test_every_class_has_a_rule() -> None:
-    arms = ("independent", "control", "permuted", "random", "federated", "fede", "unified")
+    arms = ("independent", "control", "permuted", "random", "poisoned", "federated", "fede", "unified")
     made = history([f"owner{i}" for i in range(12)], 3, arms=arms)
     drawn = [draw(made) for draw in ALL.values()]
     drawn.append(gains(result({"ant": {"strict": (0.1, 0.2), "held": (-0.2, -0.1), "chained": (-1, 1)}})))
