@@ -19,6 +19,7 @@ from fkge.cli import exit_codes as exits
 from fkge.embed import load_model
 from fkge.experiment.engines import InProcess
 from fkge.experiment.simulation import Simulation
+from fkge.federation import OwnerStore
 from fkge.federation.egress import budgets
 from fkge.node.ops.audit_log import entries, verify
 from fkge.node.ops.preflight import Finding, preflight
@@ -170,6 +171,42 @@ def test_those_that_share_nothing_train_alone_and_do_not_wait_for_each_other(tmp
         write_graph(arc("bee", 10), nodes.site("bee") / "graph")
         nodes.start("bee", "--anew")
         nodes.wait_for(lambda: '"peer joined"' in log("ant"))
+
+
+@pytest.mark.long
+def test_nodes_find_what_they_share_through_third_ones_and_keep_it(tmp_path: Path) -> None:
+    """ant and cat have one link of their own; whatever else both have is linked to bee by either."""
+    graphs = {name: arc(name, 10 * place) for place, name in enumerate(OWNERS)}
+    everywhere = sorted(set.intersection(*(set(graph.entities) for graph in graphs.values())))
+    with Consortium(tmp_path, graphs, tiny_settings()) as nodes:
+        for name, peer_name in (("ant", "cat"), ("cat", "ant")):
+            (nodes.site(name) / "links.tsv").write_text(f"{everywhere[0]}\t{everywhere[0]}\n")
+            nodes.write_peers(name, {"bee": {}, peer_name: {"same": False, "entities": "links.tsv"}})
+        for name in nodes.names:
+            nodes.start(name)
+        nodes.await_results(seconds=240)
+
+        def shared(name: str, peer_name: str) -> list[str]:
+            store = OwnerStore.open(nodes.state(name) / "owners" / name)
+            return [store.shared.entities[int(i)] for i in store.peers[peer_name].common.entities]
+
+        assert shared("ant", "cat") == shared("cat", "ant")
+        assert shared("ant", "cat")[0] == everywhere[0]
+        assert sorted(shared("ant", "cat")) == everywhere
+        assert len(everywhere) > 5
+        exchanged = json.loads(nodes.result("ant").read_text())["handshakes"]
+        assert exchanged["cat"] > 0
+
+        def alignments(name: str) -> int:
+            return sum(entry["event"] == "alignment" for entry in entries(nodes.state(name) / "audit"))
+
+        before = alignments("cat")
+        assert nodes.kill("ant", signal.SIGTERM) == 0
+        nodes.start("ant")
+        nodes.wait_for(
+            lambda: peer(nodes, "cat", "ant")["state"] == "joined" and nodes.status("ant")["state"] == "done"
+        )
+        assert (alignments("cat"), sorted(shared("cat", "ant"))) == (before, everywhere)
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Alignment: which rows two owners share, and how one vector space is mapped onto another."""
 
+from fkge.align.chains import extend_pairs as extend_pairs
 from fkge.align.clusters import clusters as clusters
 from fkge.align.keys import Keys as Keys
 from fkge.align.keys import label_keys as label_keys

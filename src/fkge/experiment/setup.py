@@ -8,7 +8,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fkge.align import Common, Pairs, Tokens, agree_on_tokens, held_splits, held_through_chains, private_common
+from fkge.align import (
+    Common,
+    Pairs,
+    Tokens,
+    agree_on_tokens,
+    extend_pairs,
+    held_splits,
+    held_through_chains,
+    private_common,
+)
 from fkge.align.links import KINDS
 from fkge.align.psi import OverlapError
 from fkge.embed import load_tensors, make_model
@@ -61,6 +70,8 @@ def create_stores(
     # Each owner draws its own tokens: only links make rows begin alike, not labels that happen to be equal.
     tokens = {name: Tokens.draw(graph, seed_of(seed, name, "tokens")) for name, graph in graphs.items()}
     agree_on_tokens(tokens, pairs)
+    if settings.follows_chains:
+        pairs = extend_pairs(tokens, pairs)
     run = new_run()
     anyhow = held_through_chains(federation.graphs, federation.pairs)
     apart = held_through_chains(graphs, pairs) if two_tracks else anyhow

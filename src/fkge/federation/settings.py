@@ -89,6 +89,11 @@ class FederationSettings(Settings):
     ratio: float = Field(
         1.0, gt=0, le=1, description="part of the aligned pairs that is used, drawn once per pair of owners"
     )
+    chains: bool = Field(
+        True,
+        description="also exchange rows that two owners have in common only through links to third owners, found by "
+        "random tokens (start = together, ratio = 1)",
+    )
     aggregate: Literal["support", "average", "replace", "validation"] = Field(
         "support",
         description="own and received vectors: mean weighted by log(1 + training triples of each), where sent "
@@ -183,6 +188,11 @@ class FederationSettings(Settings):
                     "test_every and patience"
                 )
         return self
+
+    @property
+    def follows_chains(self) -> bool:
+        """Whether rows are found through third owners: these are known once owners agreed on tokens for all pairs."""
+        return self.chains and self.start == "together" and self.ratio == 1
 
     @property
     def total_epochs(self) -> int:

@@ -13,9 +13,11 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from fkge.align import Common, Keys, RateLimiter, Tokens
-from fkge.align.links import KINDS, Kind
+from fkge.align.chains import Digests, candidates, digests, extend
+from fkge.align.links import KINDS, Ids, Kind
 from fkge.align.psi import OverlapError
 from fkge.embed import make_model
 from fkge.errors import PeerError
@@ -39,11 +41,19 @@ Send = Callable[[pb.Meeting, str], None]
 
 
 class PeerAligned(Event):
-    """Both sides know what they share, now or from an earlier time. `begun`: the peer has agreed on first rows."""
+    """Both sides know what they share, now or from an earlier time.
+
+    Attributes:
+        peer: the other side.
+        known: what is shared with it.
+        begun: the peer has agreed on initial rows.
+        fresh: the two have intersected now.
+    """
 
     peer: Peer
     known: PeerProfile
     begun: bool
+    fresh: bool
 
 
 class Alignments:
@@ -73,6 +83,7 @@ class Alignments:
         self._limiter = RateLimiter(config.federation.psi, state.admitted)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bases: dict[Peer, str] = {}
+        self._shown: dict[str, dict[Kind, Ids]] = {}  # rows that a peer was shown digests of, and did not answer
         self._agreed = agreed
         if agreed is not None:
             state.alignments, state.bases = dict(agreed), dict(agreed)
@@ -107,6 +118,57 @@ class Alignments:
         """Save tokens that the bootstrap members have agreed on."""
         self.store = self.store.with_peers(self.store.peers, tokens)
 
+    # -- what is shared through third owners -----------------------------------------------------------
+
+    def _follows_chains(self, peer: str) -> bool:
+        known, settings = self._config.peers.get(peer), self._config.federation
+        return self._agreed is None and settings.follows_chains and known is not None and known.ratio == 1
+
+    def show_others(self, tokens: Tokens, peer: str) -> Digests | None:
+        """Return digests for a peer of the rows that are shared with others but not with it; see `fkge.align.chains`.
+
+        Args:
+            tokens: as agreed on.
+            peer: who is aligned with this owner.
+
+        Returns:
+            None if nothing is to be found through others.
+        """
+        if not self._follows_chains(peer) or peer not in self.store.peers:
+            return None
+        profiles = self.store.peers
+        rows = candidates(tokens, profiles[peer].common, [profile.common for profile in profiles.values()])
+        self._shown[peer] = rows
+        return digests(tokens, rows, self.store.name, peer)
+
+    def extend(self, peer: str, received: Digests) -> PeerProfile | None:
+        """Add the rows that a peer's digests show to be shared, if the peer was shown this owner's.
+
+        Only what was shown counts, so both sides add the same rows, whatever changed meanwhile. The alignment has
+        another id from then on: when the two connect again and one of them has missed this, they align anew.
+
+        Returns:
+            What is shared now; None if that is nothing new.
+        """
+        rows, known = self._shown.pop(peer, None), self.store.peers.get(peer)
+        if rows is None or known is None or peer not in self._state.alignments:
+            return None
+        tokens, state = self.store.tokens, self._state
+        common = extend(known.common, tokens, rows, received, self.store.name, peer)
+        if common == known.common:
+            return None
+        new_id = hashlib.blake2b(bytes.fromhex(state.alignments[peer]), digest_size=_ID)
+        for kind, array in tokens.of(common).items():
+            new_id.update(kind.encode() + array.astype("<u8").tobytes())
+        more = replace(known, common=common)
+        self.store = self.store.with_peers({**self.store.peers, peer: more}, tokens)
+        state.alignments[peer] = new_id.hexdigest()
+        state.save()
+        counts = {"peer": peer, "entities": len(common.entities), "relations": len(common.relations)}
+        self._emit(Notice({"peer": peer, "rows": len(common)}, audit="aligned"))
+        self._emit(Notice(counts, log="aligned"))
+        return more
+
     # -- with peers that are connected -----------------------------------------------------------------
 
     def start(self, peer: Peer, hello: pb.Hello) -> None:
@@ -128,14 +190,19 @@ class Alignments:
     async def _run(self, peer: Peer, hello: pb.Hello) -> None:
         try:
             in_hand = self.id_with(peer)
-            if not in_hand or bytes.fromhex(in_hand) != hello.pact:
+            fresh = not in_hand or bytes.fromhex(in_hand) != hello.pact
+            self._shown.pop(peer.name, None)
+            if fresh:
                 await self._align(peer, hello)
             known = self.store.peers[peer.name]
             if (known.model, dict(known.widths)) != (hello.terms["model"], _widths(hello)):
                 raise Refused("terms", f"{peer.name} has another model than when the two were aligned")
             if peer.session is not None:
-                peer.session.limits[MEETING] = 16 * len(known.common) + (1 << 16)
-                self._emit(PeerAligned(peer, known, hello.begun))
+                # Tokens of common rows, and digests of others, of which there are no more than keys.
+                most = min(peer.settings.items, self._config.federation.psi.max_items)
+                others = 16 * most if self._follows_chains(peer.name) else 0
+                peer.session.limits[MEETING] = 16 * len(known.common) + others + (1 << 16)
+                self._emit(PeerAligned(peer, known, hello.begun, fresh))
         except PeerError as error:
             peer.hang_up(Refused.by(error))
 

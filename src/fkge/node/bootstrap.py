@@ -7,7 +7,7 @@ never both begin: their rows would start apart, and nobody would notice.
 
 A member that comes later finds that the others have begun, waits for no more, and adopts the tokens they agreed on: a
 member that has begun sends them to each that has not. Owners that are no initial members (`founder = false`) have no
-part in any of this.
+part in any of this. What two members share only through third ones is found when both have begun.
 
 Known weakness: rows that late members share with each other, and not with those that have begun, may start apart if one
 of them shares them with a third that has begun: an agreement stands, and reaches them through that one only. Training
@@ -20,10 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Protocol
 
 from fkge.align import Common, Tokens
+from fkge.align.chains import Digests
 from fkge.node import frames_pb2 as pb
 from fkge.node.events import AlignmentMessage, Emit, Event, Misbehaved, Notice
 from fkge.node.frames import Refused
-from fkge.node.token_agreement import TokenAgreement, encode_tokens
+from fkge.node.token_agreement import Others, TokenAgreement, decode_others, encode_tokens
 
 _OTHERS = 5.0  # seconds for other members to come, once one has come that has begun
 
@@ -39,6 +40,16 @@ class TokensAgreed(Event):
     """The initial members have agreed; the node must save this before it handles any later event."""
 
     tokens: Tokens
+
+
+class OthersShown(Event):
+    """A member that has agreed sent digests of the rows that it shares with others, for what both share through them.
+
+    It follows `TokensAgreed`, in this process or an earlier one.
+    """
+
+    peer: str
+    digests: Digests
 
 
 class BootstrapTimeout(Event):
@@ -65,6 +76,7 @@ class Bootstrap:
         emit: called with the events above and with messages, in the order in which they have to take effect.
         after: puts an event in so many seconds, and returns its timer.
         begun: whether the node has agreed with the others in an earlier process.
+        others: makes the digests that a partner is shown.
     """
 
     def __init__(
@@ -76,10 +88,11 @@ class Bootstrap:
         emit: Emit,
         after: Callable[[float, Event], Timer],
         begun: bool = False,
+        others: Others = lambda tokens, peer: None,
     ) -> None:
         self._members, self._present, self._patience = set(members), present, patience
         self._rows, self._emit, self._after = rows, emit, after
-        self._begun, self._closed = begun, False
+        self._others, self._begun, self._closed = others, begun, False
         self._agreement: TokenAgreement | None = None
         self._ahead: set[str] = set()  # members that have begun
         self._seen: set[str] = set()  # members that have come at all
@@ -97,14 +110,22 @@ class Bootstrap:
             if self._members <= self._present or late:
                 self._agree()
 
-    def add(self, peer: str, begun: bool) -> None:
-        """Take in a peer that is aligned, for the first time or after it restarted. `begun`: it has agreed already."""
+    def add(self, peer: str, begun: bool, fresh: bool = True) -> None:
+        """Take in a peer that is aligned.
+
+        Args:
+            peer: its name.
+            begun: it has agreed already.
+            fresh: the alignment was made now.
+        """
         self._informed.discard(peer)
         if peer not in self._members:
             return
         if self._begun:
-            if not begun:
+            if not begun or fresh:
                 self._inform(peer)
+            if (early := self._early.pop(peer, None)) is not None:
+                self.receive(peer, early)
             return
         if peer not in self._seen:
             self._seen.add(peer)
@@ -125,8 +146,13 @@ class Bootstrap:
         """
         if peer not in self._members:
             return
+        decode_others(tokens)  # what cannot be decoded is refused here, while its sender is known
         if self._begun:
-            if not tokens.settled and peer not in self._informed:
+            if tokens.settled and peer not in self._present:
+                self._early[peer] = tokens  # it has finished the alignment that this side is finishing
+            elif tokens.settled:
+                self._show(peer, tokens)
+            elif peer not in self._informed:
                 self._inform(peer)
         elif self._agreement is not None and peer in self._present:
             # Settled tokens of a member that shares nothing with this one say no more than that it has begun.
@@ -213,7 +239,8 @@ class Bootstrap:
         self._wait()
         self._emit(AgreementStarted())
         # No path between two members is longer than there are members, whichever of them have come.
-        self._agreement = TokenAgreement(*self._rows(self._members & self._present), len(self._members) + 1)
+        rows = self._rows(self._members & self._present)
+        self._agreement = TokenAgreement(*rows, len(self._members) + 1, self._others)
         self._send_round(sorted(self._present))
 
     def _send_round(self, replay: Iterable[str] = ()) -> None:
@@ -254,8 +281,15 @@ class Bootstrap:
         tokens, commons = self._rows([peer])
         if self._agreement is not None:  # the event that saves them may be on its way
             tokens = self._agreement.tokens
-        known = encode_tokens(tokens, commons[peer], settled=True) if peer in commons else pb.Tokens(settled=True)
+        known = pb.Tokens(settled=True)
+        if peer in commons:
+            known = encode_tokens(tokens, commons[peer], self._others(tokens, peer), settled=True)
         self._emit_tokens(peer, known)
+
+    def _show(self, peer: str, tokens: pb.Tokens) -> None:
+        """Pass on the digests in what a member sent that has agreed, if there are any."""
+        if (digests := decode_others(tokens)) is not None:
+            self._emit(OthersShown(peer, digests))
 
     def _check_done(self) -> None:
         assert self._agreement is not None
@@ -263,5 +297,7 @@ class Bootstrap:
             self._begun = True
             self.close()
             self._emit(TokensAgreed(self._agreement.tokens))
+            for peer, tokens in self._agreement.settled.items():
+                self._show(peer, tokens)
             for peer in sorted(self._members & self._present - self._agreement.partners):
                 self._inform(peer)

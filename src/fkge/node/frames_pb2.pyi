@@ -172,17 +172,21 @@ class Pact(_message.Message):
     def __init__(self, name: _Optional[bytes] = ...) -> None: ...
 
 class Tokens(_message.Message):
-    __slots__ = ("generation", "round", "quiet", "entities", "relations", "settled")
+    __slots__ = ("generation", "round", "quiet", "entities", "relations", "settled", "other_entities", "other_relations")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
     ENTITIES_FIELD_NUMBER: _ClassVar[int]
     RELATIONS_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    OTHER_ENTITIES_FIELD_NUMBER: _ClassVar[int]
+    OTHER_RELATIONS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     round: int
     quiet: int
     entities: bytes
     relations: bytes
     settled: bool
-    def __init__(self, generation: _Optional[int] = ..., round: _Optional[int] = ..., quiet: _Optional[int] = ..., entities: _Optional[bytes] = ..., relations: _Optional[bytes] = ..., settled: bool = ...) -> None: ...
+    other_entities: bytes
+    other_relations: bytes
+    def __init__(self, generation: _Optional[int] = ..., round: _Optional[int] = ..., quiet: _Optional[int] = ..., entities: _Optional[bytes] = ..., relations: _Optional[bytes] = ..., settled: bool = ..., other_entities: _Optional[bytes] = ..., other_relations: _Optional[bytes] = ...) -> None: ...

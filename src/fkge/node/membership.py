@@ -93,6 +93,16 @@ class Membership:
         self.aligned[peer.name] = known
         self._join(peer)
 
+    def replace(self, peer: Peer, known: PeerProfile) -> None:
+        """Replace what is shared with a peer that is aligned; it joins anew as soon as it can."""
+        if peer.name not in self.aligned:
+            return
+        if peer.name in self.joined:
+            self.joined.discard(peer.name)
+            if self._driver is not None:
+                self._driver.lose(peer.name)
+        self.add(peer, known)
+
     def remove(self, name: str) -> None:
         """Remove a peer whose session is over."""
         self.aligned.pop(name, None)

@@ -30,7 +30,7 @@ from fkge.federation.messages import Abort, Defer, Refuse, Request
 from fkge.node import frames_pb2 as pb
 from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
-from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, TokensAgreed
+from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, OthersShown, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
 from fkge.node.driver import NodeDriver, open_in_thread, open_owner
 from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
@@ -165,7 +165,7 @@ class Node:
         return Bootstrap(
             self._members(), self.membership.aligned.keys(), self.config.node.wait,
             rows=lambda peers: alignments.rows(() if prepared else peers), emit=self._queue.put,
-            after=self._queue.after, begun=self._persistent.begun,
+            after=self._queue.after, begun=self._persistent.begun, others=alignments.show_others,
         )  # fmt: skip
 
     def _members(self) -> set[str]:
@@ -268,10 +268,10 @@ class Node:
                 body = bytes(message.SerializeToString())
                 self._egress_log.alignment(name, kind, body)
                 self._peers[name].send(MEETING, body)
-            case PeerAligned(peer, known, begun):
+            case PeerAligned(peer, known, begun, fresh):
                 membership.add(peer, known)
                 if bootstrap is not None:
-                    bootstrap.add(peer.name, begun)
+                    bootstrap.add(peer.name, begun, fresh)
             # The bootstrap
             case AgreementStarted():
                 self._move(Trigger.AGREE)
@@ -281,6 +281,9 @@ class Node:
                 if self._inputs.prepared is None:
                     alignments.adopt(tokens)
                 self._task(self._begin(), "begin")
+            case OthersShown(name, digests) if alignments is not None:
+                if (more := alignments.extend(name, digests)) is not None:
+                    membership.replace(self._peers[name], more)
             # The owner's work
             case work.OwnerStateChanged(state):
                 if membership.owner is not None:

@@ -5,26 +5,31 @@ Each row has a token; partners send each other the tokens of their common rows, 
 also says for how many rounds nothing has changed, as far as its sender knows (`quiet`): the least of what its partners
 said, plus one, or zero if one of its own tokens just changed. Once that number reaches the number of initial members,
 which no path between two of them is longer than, nothing changes anywhere, and all that are connected know it in the
-same round.
+same round. Whoever has agreed says so (`settled`), with its final tokens, and with digests of those of its other rows:
+so partners find what they share through third owners (`fkge.align.chains`).
 
 A partner that restarts in the middle has forgotten the rounds, not its tokens: a new *generation* begins with round
 zero, and each that receives a later generation follows. So it does when a partner comes late, or is gone. Tokens only
-ever fall, so nothing that was merged is wrong. A partner that has agreed already says so (`settled`), with its tokens.
+ever fall, so nothing that was merged is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
 from fkge.align import Common, Tokens
+from fkge.align.chains import Digests
 from fkge.align.links import KINDS, Kind
 from fkge.align.tokens import TokenArray
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import Refused
 
 _LEAP = 1000  # generations that a partner can be ahead: one for each restart meanwhile
+Others = Callable[[Tokens, str], Digests | None]
+"""Digests for a partner of the rows that are not shared with it directly; None if it is shown none."""
+
 _AHEAD = 2  # rounds that a partner can be ahead of this owner: it waits for this one's tokens in each
 
 
@@ -35,15 +40,18 @@ class TokenAgreement:
         tokens: its own; they change as others' arrive.
         commons: the rows that it shares with each partner.
         members: how many initial members there are, this one included; the same number everywhere.
+        others: see `Others`.
 
     Attributes:
         done: nothing changes any more, anywhere.
     """
 
-    def __init__(self, tokens: Tokens, commons: Mapping[str, Common], members: int) -> None:
+    def __init__(
+        self, tokens: Tokens, commons: Mapping[str, Common], members: int, others: Others = lambda tokens, peer: None
+    ) -> None:
         self.tokens = tokens
         self.done = not commons
-        self._commons, self._members = dict(commons), members
+        self._commons, self._members, self._others = dict(commons), members, others
         self._round = self._quiet = 0
         self._generation = 0
         self._received: dict[int, dict[str, pb.Tokens]] = {}
@@ -56,6 +64,11 @@ class TokenAgreement:
         return set(self._commons)
 
     @property
+    def settled(self) -> Mapping[str, pb.Tokens]:
+        """What partners have sent that had agreed."""
+        return self._settled
+
+    @property
     def silent(self) -> set[str]:
         """Partners that have sent nothing in this generation."""
         return self.partners - self._spoke - self._settled.keys()
@@ -64,7 +77,10 @@ class TokenAgreement:
         """The tokens to send to each partner in this round, or once it is done."""
         about = {"generation": self._generation, "round": self._round, "quiet": self._quiet}
         return {
-            p: encode_tokens(self.tokens, common, settled=self.done, **about) for p, common in self._commons.items()
+            p: encode_tokens(
+                self.tokens, common, self._others(self.tokens, p) if self.done else None, settled=self.done, **about
+            )
+            for p, common in self._commons.items()
         }
 
     def include(self, peer: str, common: Common) -> None:
@@ -138,14 +154,37 @@ class TokenAgreement:
 
 
 def encode_tokens(
-    tokens: Tokens, common: Common, *, generation: int = 0, round: int = 0, quiet: int = 0, settled: bool = False
-) -> pb.Tokens:
-    """Encode an owner's tokens of the rows it shares with a partner; the numbers are those of `TokenAgreement`."""
+    tokens: Tokens, common: Common, others: Digests | None = None, *, generation: int = 0, round: int = 0,
+    quiet: int = 0, settled: bool = False,
+) -> pb.Tokens:  # fmt: skip
+    """Encode an owner's tokens of the rows it shares with a partner.
+
+    Args:
+        tokens: the owner's.
+        common: its side of the alignment with the partner.
+        others: digests of its other rows for the partner.
+        generation, round, quiet, settled: see `TokenAgreement`.
+    """
     data = {kind: array.astype("<u8").tobytes() for kind, array in tokens.of(common).items()}
+    shown = {kind: array.astype("<u8").tobytes() for kind, array in (others or {}).items()}
     return pb.Tokens(
         entities=data["entity"], relations=data["relation"], generation=generation, round=round, quiet=quiet,
-        settled=settled,
+        settled=settled, other_entities=shown.get("entity", b""), other_relations=shown.get("relation", b""),
     )  # fmt: skip
+
+
+def decode_others(tokens: pb.Tokens) -> Digests | None:
+    """Decode the digests in a message; None if there are none.
+
+    Raises:
+        Refused: they are not whole.
+    """
+    data = (tokens.other_entities, tokens.other_relations)
+    if not any(data):
+        return None
+    if any(len(part) % 8 for part in data):
+        raise Refused("malformed", "digests of tokens that are not whole")
+    return {kind: np.frombuffer(part, "<u8").astype(np.uint64) for kind, part in zip(KINDS, data, strict=True)}
 
 
 def decode_tokens(common: Common, tokens: pb.Tokens) -> dict[Kind, TokenArray]:

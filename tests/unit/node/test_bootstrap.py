@@ -13,13 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fkge.align import Common, Tokens, agree_on_tokens
-from fkge.align.links import KINDS
+from fkge.align import Common, Tokens, agree_on_tokens, extend_pairs
+from fkge.align.chains import Digests, candidates, digests, extend
+from fkge.align.links import KINDS, Ids, Kind
 from fkge.node import frames_pb2 as pb
 from fkge.node.bootstrap import (
     AgreementStarted,
     Bootstrap,
     BootstrapTimeout,
+    OthersShown,
     TokensAgreed,
 )
 from fkge.node.events import AlignmentMessage, Event, Misbehaved, Notice
@@ -48,18 +50,28 @@ class Owner:
         self.missed: list[str] = []
         self.refused: list[tuple[str, str]] = []
         self.mute = False
+        self.shared: dict[str, Common] = {}  # with each peer, what is found through others included
         self.start()
 
     def start(self) -> None:
         self.present: set[str] = set()
+        self.shown: dict[str, dict[Kind, Ids]] = {}
         self.bootstrap = Bootstrap(
-            self.others, self.present, PATIENCE, self.rows, self.handle, self.after, begun=self.begun
-        )
+            self.others, self.present, PATIENCE, self.rows, self.handle, self.after, begun=self.begun,
+            others=self.show_others,
+        )  # fmt: skip
         self.bootstrap.check()
 
     def meet(self, peer: str, begun: bool) -> None:
         self.present.add(peer)
+        self.shown.pop(peer, None)
+        if peer in self.commons:
+            self.shared[peer] = self.commons[peer]
         self.bootstrap.add(peer, begun)
+
+    def show_others(self, tokens: Tokens, peer: str) -> Digests:
+        self.shown[peer] = candidates(tokens, self.commons[peer], self.commons.values())
+        return digests(tokens, self.shown[peer], self.name, peer)
 
     def lose(self, peer: str) -> None:
         self.present.discard(peer)
@@ -84,6 +96,10 @@ class Owner:
             case TokensAgreed(tokens):
                 assert not self.begun
                 self.begun, self.tokens = True, tokens
+            case OthersShown(peer, received):
+                assert self.begun
+                if (rows := self.shown.pop(peer, None)) is not None:
+                    self.shared[peer] = extend(self.commons[peer], self.tokens, rows, received, self.name, peer)
 
     def after(self, seconds: float, event: Event) -> Timer:
         assert isinstance(event, BootstrapTimeout)
@@ -196,6 +212,17 @@ def assert_settled(world: World, pairs: Pairs, names: list[str]) -> None:
             assert owner.tokens[kind].tolist() == expected[name][kind].tolist(), name
 
 
+def assert_shared_alike(world: World, pairs: Pairs) -> None:
+    """Both sides of every connected pair have found the same rows through others."""
+    for a, b in pairs:
+        if frozenset((a, b)) not in world.apart and world.owners[a].begun and world.owners[b].begun:
+            one, other = world.owners[a], world.owners[b]
+            of_a, of_b = one.tokens.of(one.shared[b]), other.tokens.of(other.shared[a])
+            for kind in KINDS:
+                direct = len(one.commons[b].ids(kind))
+                assert of_a[kind][direct:].tolist() == of_b[kind][direct:].tolist()
+
+
 @settings(max_examples=150, deadline=None)
 @given(federations(), st.integers(0, 2**32), st.lists(st.integers(0, 60), max_size=4))
 def test_all_begin_where_a_simulation_does(federation: tuple[Pairs, list[str]], seed: int, restarts: list[int]) -> None:
@@ -207,6 +234,10 @@ def test_all_begin_where_a_simulation_does(federation: tuple[Pairs, list[str]], 
         world.step(until=0)
     world.run(until=0)  # nobody is ever tired of waiting
     assert_settled(world, pairs, names)
+    assert_shared_alike(world, pairs)
+    expected = extend_pairs({name: world.owners[name].tokens for name in names}, pairs)
+    for (a, b), (of_a, of_b) in expected.items():
+        assert (world.owners[a].shared[b], world.owners[b].shared[a]) == (of_a, of_b)
 
 
 @settings(max_examples=150, deadline=None)
@@ -234,6 +265,7 @@ def test_one_that_is_away_holds_up_nobody_and_joins_them_when_it_comes(
     if len(partners) == 1:  # two that share no row with each other may differ on one that each shares with a third
         mine, theirs = came.tokens.of(came.commons[partners[0].name]), partners[0].tokens.of(partners[0].commons[late])
         assert all((mine[kind] == theirs[kind]).all() for kind in KINDS)
+        assert_shared_alike(world, pairs)
 
 
 @settings(max_examples=100, deadline=None)
@@ -287,6 +319,7 @@ def test_two_groups_that_cannot_reach_each_other_never_both_begin(
     world.cut = set()
     world.run(until=world.now + 10 * PATIENCE)
     assert all(owner.begun for owner in world.owners.values())
+    assert_shared_alike(world, pairs)
 
 
 def test_half_of_them_do_not_begin_without_the_other_half() -> None:
