@@ -120,6 +120,11 @@ class FederationSettings(Settings):
     exchanges: int = Field(80, ge=0, description="rounds of exchange, training and test an owner pays for after that")
     epochs: int = Field(3, ge=1, description="epochs after each exchange")
     test_every: int = Field(8, ge=1, description="exchanges between two tests on validation triples")
+    validate_means: bool = Field(
+        False,
+        description="validate right after an exchange, too, before training goes on: the mean of several owners' rows "
+        "may be better than what any of them makes of it",
+    )
     lone_epochs: int = Field(
         0,
         ge=0,

@@ -270,6 +270,8 @@ class Owner:
                 brought = self.exchange.aggregate(updates, self._timed_score)
                 if self.exchange.frame != frame and not self.tables.model.rotation_invariant:
                     trainer.lr_scale = 1.0  # rows were drawn afresh: what was learned of the rate is of other ones
+            if self.settings.validate_means and self._untested + 1 >= self.settings.test_every and not self._blind:
+                self._validate_mean()
         every = self.settings.test_every * self.settings.epochs
         validates = initial and plan.alone and not self._blind
         tested: tuple[float | None, bool] | None = None
@@ -348,6 +350,17 @@ class Owner:
         if improved:
             self._best_frame = self.exchange.frame
         return score, improved
+
+    def _validate_mean(self) -> None:
+        """Keep the vectors as an exchange left them, if they are the best so far; else nothing changes.
+
+        Owners' means know more of what each of them states; training on one graph takes some of it away again, for
+        its loss counts what that graph does not state as wrong.
+        """
+        score, best = self._timed_score(), self.activity.best_score
+        if best is not None and score > best:
+            self._loop.best.update(score, self.trainer.epoch)
+            self._best_frame = self.exchange.frame
 
     def _roll_back(self) -> bool:
         """Return to the best vectors, with the optimiser's state and the frame they had."""

@@ -207,6 +207,28 @@ def test_patience_gives_several_chances() -> None:
     assert [o.news for o in seen] == [True, True, False]
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_mean_that_is_better_than_what_training_makes_of_it_is_kept(looks: bool) -> None:
+    """A training that only does harm: what the exchange brought is the best, if somebody looks at it."""
+    settings = federation_settings(start="together", exchanges=2, test_every=1, epochs=1, validate_means=looks)
+    owner, peer = make_owners(TWO, settings, together=True).values()
+    owner.improve(initial=True)
+    before = owner.activity.best_score
+    teacher = make_owners(TWO, federation_settings(start="together", exchanges=60), together=True)[peer.name]
+    while not teacher.spent:
+        teacher.improve(initial=teacher.trainer.epoch == 0)
+    owner.trainer.lr_scale = 1e4
+    update = exchange(teacher, owner, 1)
+    outcome = owner.improve([update])
+    assert before is not None
+    assert outcome.score is not None
+    assert outcome.score < before
+    assert (outcome.best == before) == (not looks)
+    owner.best()
+    assert owner.score() == owner.activity.best_score == outcome.best
+    assert owner.activity.tests == (3 if looks else 2)
+
+
 def test_validates_every_few_exchanges_and_at_the_end() -> None:
     owners = make_owners(TWO, federation_settings(test_every=3, exchanges=4))
     owners["b"].improve(initial=True)
