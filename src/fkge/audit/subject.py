@@ -84,7 +84,7 @@ def epoch_counter(task: Task) -> Callable[..., None]:
 
 def shared_sizes(owner: SimulatedOwner) -> dict[str, int]:
     """Return how many rows an owner shares with each peer that it does not refuse."""
-    return {peer: len(known.common) for peer, known in owner.peers.items() if peer not in owner.store.refuses}
+    return {peer: len(known.common) for peer, known in owner.peers.items() if peer not in owner.refuses}
 
 
 def nearest(owner: SimulatedOwner) -> str:

@@ -48,9 +48,7 @@ class _Member:
         self.owner, self.tables, self.activity = owner, tables, Activity()
         self.best = Best(tables, self.activity)
         self._known = Known.of(owner.graph)
-        self._decide = sample_triples(
-            owner.deciding(shared=False), owner.settings.train.validation_triples, owner.store.seed
-        )
+        self._decide = sample_triples(owner.deciding(shared=False), owner.settings.train.validation_triples, owner.seed)
 
     def validate(self, epoch: int, arm: str, emit: Emit) -> bool:
         """Score the tables and keep them if they are the best so far; return whether they are."""
@@ -68,7 +66,7 @@ class _Member:
         self.best.restore()
         self.activity.stale = 0
         blended = with_lone_model(
-            self.owner.store, self.tables, self.activity, lambda *_, **__: None, lambda: False, peers=True
+            self.owner, self.tables, self.activity, lambda *_, **__: None, lambda: False, peers=True
         )
         assert blended is not None
         tables, blend = blended
@@ -109,9 +107,9 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
     settings = owners[0].settings
     members, loops = [], []
     for owner in owners:
-        train = settings.train.model_copy(update={"seed": seed_of(owner.store.seed, owner.name, "train")})
+        train = settings.train.model_copy(update={"seed": seed_of(owner.seed, owner.name, "train")})
         tables = make_tables(train, len(owner.graph.entities), len(owner.graph.relations))
-        begin_together(tables, owner.store.tokens, train, owner.store.seed)
+        begin_together(tables, owner.tokens, train, owner.seed)
         members.append(_Member(owner, tables))
         loops.append(_loop(Trainer(tables, owner.graph.train, train), settings.total_epochs))
     shared = {kind: _global_ids(owners, kind) for kind in KINDS}
@@ -165,12 +163,12 @@ def _unified(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
         e, r, t = ids["entity"][0][owner.name].numpy(), ids["relation"][0][owner.name].numpy(), owner.graph.train
         parts.append(np.stack([e[t[:, HEAD]], r[t[:, RELATION]], e[t[:, TAIL]]], axis=1))
     merged = tidy(np.concatenate(parts))
-    train = settings.train.model_copy(update={"seed": seed_of(owners[0].store.seed, "unified", "train")})
+    train = settings.train.model_copy(update={"seed": seed_of(owners[0].seed, "unified", "train")})
     tables = make_tables(train, entities, relations)
     members = []
     for owner in owners:
         rows: dict[Kind, Tensor] = {kind: ids[kind][0][owner.name] for kind in KINDS}
-        begin_together(tables, owner.store.tokens, train, owner.store.seed, rows)
+        begin_together(tables, owner.tokens, train, owner.seed, rows)
         own = make_tables(train, len(owner.graph.entities), len(owner.graph.relations))
         members.append(_Member(owner, own))
     loop = _loop(Trainer(tables, merged, train), settings.total_epochs)

@@ -30,7 +30,7 @@ from fkge.experiment.arms import Arm
 from fkge.experiment.engines import InProcess
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.simulation import Simulation
-from fkge.federation import Federation, Owner, OwnerStore, Update
+from fkge.federation import Federation, Owner, Update
 from fkge.federation.source import Member
 from fkge.graph import Graph
 from fkge.graph.graph import HEAD, TAIL
@@ -225,15 +225,14 @@ def _with_test(owner: SimulatedOwner) -> Graph:
     if len(graph.splits.get("test", ())):
         return graph
     half = len(graph.valid) // 2
-    order = np.random.default_rng([owner.store.seed, 14]).permutation(len(graph.valid))
+    order = np.random.default_rng([owner.seed, 14]).permutation(len(graph.valid))
     a, b = np.sort(order[:half]), np.sort(order[half:])
     return replace(graph, splits={"train": graph.train, "valid": graph.valid[a], "test": graph.valid[b]})
 
 
 def _owner(simulation: Simulation, name: str, changes: Mapping[str, Any], poison: Poison | None) -> HostileOwner:
-    store = OwnerStore.open(simulation.folder / "owners" / name)
-    changed = replace(store, settings=store.settings.model_copy(update=dict(changes)))
-    return HostileOwner(changed, simulation.folder, poison)
+    owner = HostileOwner.open(simulation.folder / "owners" / name)
+    return replace(owner, settings=owner.settings.model_copy(update=dict(changes)), poison=poison)
 
 
 def _target(victim: SimulatedOwner, hostile: str) -> int:

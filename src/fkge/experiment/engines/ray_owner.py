@@ -117,7 +117,7 @@ class OwnerActor:
                 "all machines of the cluster share, at the same path"
             )
         self._store = SimulatedOwner.open(folder)
-        if self._store.store.run != run:
+        if self._store.run != run:
             raise EngineError(
                 f"it was placed on {host}, where {folder} belongs to another run. Let the run lie in a folder that all "
                 "machines of the cluster share"
