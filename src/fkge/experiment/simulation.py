@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
+from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
 from fkge.experiment import results
 from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
@@ -30,7 +30,7 @@ from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
 from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Versus
-from fkge.experiment.setup import create_stores, federation_of
+from fkge.experiment.setup import check_valid, create_stores, federation_of
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
@@ -108,12 +108,7 @@ class Simulation:
         arms = cls.check_asked(settings, baselines, engine, engine_options)
         two_tracks = settings.privacy.mode == "dp" or any(m.policy for m in federation.members.values())
         _check_central([arm for arm in arms if arm in CENTRAL], federation, settings, two_tracks)
-        for name, member in federation.members.items():
-            if len(member.graph.valid) == 0:
-                raise GraphError(
-                    name, "has no validation triples, by which an owner decides what it keeps",
-                    "Add some: a valid file beside train and test, or more triples to split.",
-                )  # fmt: skip
+        check_valid(federation)
         create_stores(folder, federation, settings, seed, progress)
         write_atomically(folder / "settings.toml", settings.to_toml().encode())
         spec = Specification(

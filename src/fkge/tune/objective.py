@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -259,8 +258,3 @@ def brief(settings: SettingValues) -> str:
         if key in values:
             words.append(f"{key} {values[key]:.3g}" if isinstance(values[key], float) else f"{key} {values[key]}")
     return ", ".join(words)
-
-
-def now() -> float:
-    """Seconds of a clock that all processes of a machine share."""
-    return time.monotonic()

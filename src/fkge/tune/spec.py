@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Literal
 
 from pydantic import Field
 
@@ -10,7 +11,7 @@ from fkge.errors import SettingsError
 from fkge.federation import FederationSettings
 from fkge.results import ResultModel
 from fkge.settings import TrainSettings
-from fkge.tune.proposal import Proposal, nested
+from fkge.tune.proposal import Proposal, Values, nested
 
 Phase = Literal["train", "lone", "federated"]
 """``train`` of a graph; of a federation ``lone``, owners that train alone, then ``federated``."""
@@ -43,8 +44,8 @@ class Spec(ResultModel):
     minutes: float
     jobs: int
     pruner: Pruner
-    start: dict[str, Any]
-    fixed: dict[str, Any]
+    start: Values
+    fixed: Values
     split_off: bool = False
 
     @property
@@ -70,8 +71,8 @@ class Spec(ResultModel):
     @property
     def epochs_between_validations(self) -> int:
         """Of the first trial."""
-        start = self.start
-        return int(start["validate_every"] if self.kind == "graph" else start["epochs"] * start["test_every"])
+        keys = ("validate_every",) if self.kind == "graph" else ("epochs", "test_every")
+        return math.prod(self.start[key] for key in keys)
 
     def proposal(self, phase: Phase) -> Proposal:
         """What is searched in a phase.
@@ -106,13 +107,22 @@ class TrialRow(ResultModel):
     best_epoch: int
     seconds: float
     at: float
-    parameters: dict[str, Any]
-    settings: dict[str, Any]
+    parameters: Values
+    settings: Values
 
     @property
     def rank_key(self) -> float:
         """Sorts trials best first, those without a score last."""
         return 1.0 if self.score is None else -self.score
+
+
+class Best(ResultModel):
+    """The best trial of a phase so far, in ``best.json``: its number, validation MRR, and every setting of it."""
+
+    number: int
+    score: float
+    best_epoch: int
+    settings: Values
 
 
 class PhaseResult(ResultModel):

@@ -82,7 +82,7 @@ class Workers:
         process = self._context.Process(
             target=_run_worker, args=(target, args, theirs), name=f"fkge {name}", daemon=True
         )  # fmt: skip
-        with _without_script(), _sigint_blocked(), _environment(environment or {}):
+        with _without_script(), sigint_blocked(), _environment(environment or {}):
             process.start()
         theirs.close()
         self._processes[name], self._pipes[name] = process, ours
@@ -188,7 +188,7 @@ def _without_script() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Start processes that never get a Ctrl-C, not even before they can block it; this one gets it afterwards."""
     resource_tracker.ensure_running()  # its first start would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
