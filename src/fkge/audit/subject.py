@@ -26,14 +26,12 @@ ARM = "federated"
 
 @dataclass(frozen=True)
 class Subject:
-    """A copy of a simulation, and the owner that is attacked.
+    """A copy of a simulation, which attacks may change, and the owner that is attacked.
 
     Attributes:
-        simulation: the copy, which attacks may change.
         scratch: an empty folder beside it.
         owner: the victim.
         quick: run weaker attacks, in a fraction of the time.
-        progress: where attacks report progress.
         seed: seed of all random numbers of the attackers.
     """
 

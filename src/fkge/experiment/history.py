@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from fkge.experiment import trace_events as events
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 Kind = Literal["train", "translate", "update", "sleep", "private", "lone", "score"]
 """What an owner spends time on, in the paper's words where it has them: its first training; PPAT with a peer, as host;
@@ -25,13 +25,7 @@ KGEmb-Update (aggregating, retraining and validating); sleep. Then the private t
 scoring at the end."""
 
 _KINDS: dict[str, Kind] = {"sleep": "sleep", "private": "private", "lone": "lone", "scoring": "score"}
-_NAMES: dict[str, str] = {
-    "sleep": "sleeping",
-    "private": "private",
-    "lone": "lone",
-    "scoring": "scoring",
-    "ready": "ready",
-}
+_NAMES = {state: state for state in (*_KINDS, "ready")} | {"sleep": "sleeping"}
 
 
 @dataclass
@@ -221,7 +215,7 @@ class History:
         return cls.of(Trace(run / "trace.jsonl").read())
 
     @classmethod
-    def of(cls, records: Iterable[dict[str, Any]]) -> Self:
+    def of(cls, records: Iterable[Record]) -> Self:
         """The history that records of a trace make up."""
         history = cls()
         for record in records:
@@ -233,7 +227,7 @@ class History:
         """Owners of all arms, each once."""
         return list(dict.fromkeys(owner for stage in self.stages.values() for owner in stage.courses))
 
-    def feed(self, record: dict[str, Any]) -> None:
+    def feed(self, record: Record) -> None:
         """Add one record of a trace; those of unknown kinds, arms and owners are ignored."""
         match event := events.parse(record):
             case events.ArmStarted():

@@ -36,13 +36,13 @@ from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
 from fkge.progress import SILENT, Progress, Task
 from fkge.results import ResultModel
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 COMPARED = ("mrr", "hits@10")
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
 
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[Record], None]
 
 
 class Specification(ResultModel):
@@ -58,14 +58,7 @@ class Specification(ResultModel):
 
 
 class Simulation:
-    """A simulation's folder. Make one with `create` or `open`.
-
-    Attributes:
-        folder: of the simulation.
-        spec: what was asked for.
-        settings: of the federation.
-        trace: its events.
-    """
+    """A simulation's folder. Make one with `create` or `open`."""
 
     def __init__(self, folder: Path, spec: Specification) -> None:
         self.folder = folder
@@ -122,24 +115,18 @@ class Simulation:
     def check_asked(
         settings: FederationSettings, baselines: Iterable[str], engine: str, engine_options: EngineOptions | None = None
     ) -> list[str]:
-        """The arms of a simulation, in their order.
-
-        Args:
-            settings: of the federation.
-            baselines: arms in addition to ``federated``.
-            engine, engine_options: see `create`.
+        """The arms of a simulation, in their order; the arguments are those of `create`.
 
         Raises:
             SettingsError: an arm, the engine or an option does not exist, or they do not go together.
         """
         check_engine(engine, list(engine_options or ()))
-        wanted = {"federated"}
-        for name in baselines:
+        wanted = ["federated", *baselines]
+        for name in wanted:
             if name not in ARMS:
                 raise SettingsError(f"there is no arm {name!r} among {', '.join(ARMS)}{did_you_mean(name, ARMS)}")
-            wanted.add(name)
         if settings.start == "alone":
-            wanted.add("independent")  # the others begin where it ends
+            wanted.append("independent")  # the others begin where it ends
         if settings.start == "alone" and settings.initial_epochs == 0:
             raise SettingsError("initial_epochs is 0, so there is no first training to begin with")
         return [arm for arm in ARMS if arm in wanted]
@@ -320,16 +307,11 @@ def _compare(owner: SimulatedOwner, arms: Sequence[str]) -> Versus:
 
 
 class _Events:
-    """Events of an engine: into the trace, to a watcher, and onto a progress bar.
-
-    Attributes:
-        deaths: by owner, what its process died of.
-        finished: the arm that runs now has come to its end.
-    """
+    """Events of an engine: into the trace, to a watcher, and onto a progress bar."""
 
     def __init__(self, trace: Trace, owners: Sequence[str], progress: Progress, watch: Watch | None) -> None:
-        self.deaths: dict[str, str] = {}
-        self.finished = False
+        self.deaths: dict[str, str] = {}  # by owner, what its process died of
+        self.finished = False  # whether the arm that runs now has come to its end
         self._trace, self._owners, self._progress, self._watch = trace, owners, progress, watch
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}

@@ -119,9 +119,9 @@ def _epoch_axes(drawing: Drawing, x: Scale, y: Scale) -> None:
     drawing.text(x.start, y.start + 33, "validation MRR", "small quiet")
 
 
-def curve(validations: Sequence[TrainingValidated], *, width: int = 560) -> str:
+def curve(validations: Sequence[TrainingValidated]) -> str:
     """Draw validation MRR over epochs of `fkge train`."""
-    title = "Validation MRR over epochs"
+    width, title = 560, "Validation MRR over epochs"
     if not validations:
         return notice(width, title, "no validation yet")
     best = max(found.mrr for found in validations)
@@ -302,17 +302,16 @@ def _forest(rows: Mapping[str, Comparison], part: str, over: str, width: float) 
 # -- privacy ---------------------------------------------------------------------------------------
 
 
-def spending(history: History, budget: float | None = None, *, arm: str = "federated", width: int = 360) -> str:
-    """Draw the ε that each owner has spent.
+def spending(history: History, budget: float | None = None, *, width: int = 360) -> str:
+    """Draw the ε that each owner has spent in the federated arm.
 
     Args:
         history: of a simulation.
         budget: ε that each owner may spend; None: no limit was set.
-        arm: which arm.
         width: of the view box.
     """
     title = "ε spent, by owner"
-    stage = history.stages.get(arm)
+    stage = history.stages.get("federated")
     spent = {o: c.spent for o, c in stage.courses.items() if c.spent is not None} if stage else {}
     if not spent:
         return notice(width, title, "nothing was spent: no ε applies here, or nothing was sent yet")

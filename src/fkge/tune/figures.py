@@ -31,12 +31,7 @@ def _number(value: float) -> str:
 
 
 def course(found: PhaseResult, *, width: int = 700) -> str:
-    """Draw every trial's score at the time it ended, and the best one so far.
-
-    Args:
-        found: a phase of a search.
-        width: of the view box.
-    """
+    """Draw every trial's score at the time it ended, and the best one so far."""
     title = "Best validation MRR over time"
     rows = sorted(_scored(found), key=lambda row: row.at)
     if not rows:
@@ -71,16 +66,10 @@ def course(found: PhaseResult, *, width: int = 700) -> str:
     return str(drawing)
 
 
-def importance(found: PhaseResult, *, width: int = 520, most: int = 12) -> str:
-    """Draw the importance of each parameter as a bar.
-
-    Args:
-        found: a phase of a search that has importances.
-        width: of the view box.
-        most: how many bars at most.
-    """
-    title = "Importance of each setting"
-    bars = list(found.importance.items())[:most]
+def importance(found: PhaseResult) -> str:
+    """Draw the importance of the most important parameters as bars."""
+    width, title = 520, "Importance of each setting"
+    bars = list(found.importance.items())[:12]
     if not bars:
         return notice(width, title, "too few trials to tell")
     left = 10 + min(width * 0.45, max(width_of(name) for name, _ in bars))
@@ -95,15 +84,9 @@ def importance(found: PhaseResult, *, width: int = 520, most: int = 12) -> str:
     return str(drawing)
 
 
-def slice_of(found: PhaseResult, parameter: Parameter, *, width: int = 340) -> str:
-    """Draw every trial's score over its value of a parameter.
-
-    Args:
-        found: a phase of a search.
-        parameter: which.
-        width: of the view box.
-    """
-    label, title = parameter.label, f"Validation MRR by {parameter.label}"
+def slice_of(found: PhaseResult, parameter: Parameter) -> str:
+    """Draw every trial's score over its value of a parameter."""
+    width, label, title = 340, parameter.label, f"Validation MRR by {parameter.label}"
     rows = [row for row in _scored(found) if label in row.parameters]
     if not rows:
         return notice(width, title, "no trial had a value of it")

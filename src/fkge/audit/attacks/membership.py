@@ -56,7 +56,7 @@ def attack(subject: Subject) -> Finding:
     privacy, common = settings.privacy, track.exchange.common(peer)
     score = _scorer(track.tables, common, track)
     shareable = {part: _targets(subject, common, part, confidential=False) for part in ("train", "held out")}
-    figures: dict[str, Any] = {"peer": peer, "level": LEVEL, "privacy": privacy.model_dump()}
+    figures: dict[str, object] = {"peer": peer, "level": LEVEL, "privacy": privacy.model_dump()}
     claim = "shareable triples: no protection"
     if privacy.mode == "dp":
         claim = f"({privacy.epsilon:g}, {privacy.delta:g})-DP for every triple: TPR ≤ e^ε FPR + δ"

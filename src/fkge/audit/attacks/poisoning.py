@@ -42,7 +42,7 @@ TOLERANCE = 0.02
 """MRR by which a test on other triples than those decided on may differ."""
 _WEIGHT = 1e6
 _NEVER = 1_000_000
-DEFENCES: Mapping[str, Mapping[str, Any]] = {
+DEFENCES: Mapping[str, Mapping[str, float]] = {
     "limits and backtrack": {"patience": 1, "test_every": 1},
     "limits": {"patience": 0, "test_every": _NEVER},
     "neither": {"patience": 0, "test_every": _NEVER, "limit": 1e12},
@@ -71,11 +71,7 @@ class Score:
 
 @dataclass(frozen=True)
 class HostileOwner(SimulatedOwner):
-    """An owner that sends poisoned entity rows.
-
-    Attributes:
-        poison: what it does to its rows; None if it is honest.
-    """
+    """An owner that sends entity rows poisoned by `poison`; honest ones if that is None."""
 
     poison: Poison | None = None
 
@@ -150,8 +146,7 @@ def noise(rows: Tensor, generator: torch.Generator) -> Tensor:
 
 def permuted(rows: Tensor, generator: torch.Generator) -> Tensor:
     """Return the honest rows in another order; none stays in its place."""
-    n = len(rows)
-    order = torch.randperm(n, generator=generator)
+    order = torch.randperm(len(rows), generator=generator)
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all rows
     return rows[source]
@@ -230,7 +225,7 @@ def _with_test(owner: SimulatedOwner) -> Graph:
     return replace(graph, splits={"train": graph.train, "valid": graph.valid[a], "test": graph.valid[b]})
 
 
-def _owner(simulation: Simulation, name: str, changes: Mapping[str, Any], poison: Poison | None) -> HostileOwner:
+def _owner(simulation: Simulation, name: str, changes: Mapping[str, float], poison: Poison | None) -> HostileOwner:
     owner = HostileOwner.open(simulation.folder / "owners" / name)
     return replace(owner, settings=owner.settings.model_copy(update=dict(changes)), poison=poison)
 

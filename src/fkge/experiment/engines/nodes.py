@@ -118,14 +118,7 @@ def _run_node(
 ) -> None:
     """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`.
 
-    Args:
-        folder: of its owner's store.
-        arm: the arm to run.
-        keys: the folder with its key and certificate.
-        state: its folder of state.
-        addresses: of all nodes, by owner.
-        tape: a file to record all messages to.
-        outbox: sends to the starting process.
+    It has its owner's store in `folder`, its key and certificate in `keys`, and its own state in `state`.
     """
     faulthandler.enable()
     owner, began = SimulatedOwner.open(folder), time.monotonic()

@@ -355,10 +355,10 @@ def _connect(address: str | None) -> None:
     here = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics are sent
-    options: dict[str, Any] = {} if address else {"include_dashboard": False}
     try:
         # "local", or Ray would join whatever was last started here, or is named in the environment.
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR,
+                 include_dashboard=None if address else False)  # fmt: skip
     except (RayError, RuntimeError, ValueError, OSError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EngineError(

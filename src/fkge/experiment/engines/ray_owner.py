@@ -22,7 +22,7 @@ import ray
 from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
-from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
+from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner, TraceEvent
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver
 from fkge.federation.participant import RoundReport
@@ -32,7 +32,7 @@ BY_REFERENCE = 64 * 1024
 """Bytes from which a message stays in the object store until its reader fetches it."""
 
 _T = TypeVar("_T")
-_Events = list[tuple[str, dict[str, Any]]]
+_Events = list[TraceEvent]
 
 
 @dataclass(frozen=True)
