@@ -86,7 +86,6 @@ def evaluate(
             of = relation_categories(graph.train, len(graph.relations))
             out[name]["categories"] = metrics_by_category(ranks, graph.splits[name], of, ties)
     if accuracy and len(graph.valid):
-        found = classify(tables, graph, splits=present, seed=seed, memory=memory).accuracy
-        for name, value in found.items():
+        for name, value in classify(tables, graph, splits=present, seed=seed, memory=memory).accuracy.items():
             out[name]["accuracy"] = value
     return out
