@@ -30,12 +30,9 @@ class Finding:
     """What one attack found.
 
     Attributes:
-        claim: what is said to hold.
-        verdict: whether it does.
-        on: what was attacked.
+        claim: what is said to hold; on: what was attacked.
         result: the most important figures, in words.
         figures: all figures by name; dataclasses and numbers.
-        seconds: wall time of the attack.
     """
 
     claim: str

@@ -28,11 +28,9 @@ class Difference:
     """How much better b is than a (worse if the metric is ``mr``).
 
     Attributes:
-        metric: of what.
         difference: the metric of b minus that of a.
         low, high: where the difference lies, with confidence `level`.
         p: two-sided; how surprising so large a difference would be if there were none.
-        level: of the interval.
         triples: how many were compared.
     """
 

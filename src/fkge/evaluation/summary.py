@@ -21,12 +21,7 @@ _Rates = TypedDict("_Rates", {"mr": float, "mrr": float, "hits@1": float, "hits@
 
 
 class Metrics(_Rates):
-    """Metrics of one split.
-
-    Attributes:
-        accuracy: of triple classification.
-        categories: metrics of each relation category (1-1, 1-n, n-1, n-n).
-    """
+    """Metrics of one split, with accuracy of triple classification, and by relation category (1-1, 1-n, n-1, n-n)."""
 
     accuracy: NotRequired[float]
     categories: NotRequired[dict[str, CategoryMetrics]]

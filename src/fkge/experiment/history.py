@@ -42,7 +42,6 @@ class Validation(NamedTuple):
     """A validation.
 
     Attributes:
-        time, epoch: when.
         score, best: MRR now, and the highest so far.
         improved: `score` is the highest so far; backtracked: the owner rolled back to its best vectors.
         peers: whose updates were aggregated since the last validation, each once.
@@ -71,11 +70,8 @@ class Course:
     """What one owner did in one arm.
 
     Attributes:
-        owner: its name.
         state: idle, ready, training, translating, updating, sleeping, private, lone, scoring, done or dead.
         peers: with which peers it is translating or updating.
-        epoch: trained so far.
-        best: the highest validation score so far.
         tests: validations, oldest first; spans: periods, oldest first.
         hosted: translated updates, by peer.
         learned: updates aggregated before the validation score improved, by peer.
@@ -166,14 +162,10 @@ class Stage:
     """One arm.
 
     Attributes:
-        arm: its name.
-        epochs: of each owner.
-        courses: what the owners did, by name.
         began: when it was last started, in seconds since 1970.
         seconds: wall time, once it is finished.
         end: time of the latest event.
-        restarts: how often it was resumed.
-        offset: time at which it was last resumed.
+        restarts: how often it was resumed; offset: time of the last one.
     """
 
     arm: str
@@ -196,13 +188,7 @@ class Stage:
 
 
 class History:
-    """All arms of a simulation, in the order they started.
-
-    Attributes:
-        stages: what happened in each arm, by its name.
-        now: the running arm, or the last one.
-        log: events in words, oldest first.
-    """
+    """All arms of a simulation, in the order they started, and its events in words, oldest first (`log`)."""
 
     def __init__(self) -> None:
         self.stages: dict[str, Stage] = {}

@@ -55,14 +55,7 @@ class PrivacySummary(ResultModel):
 
 
 class OwnerResult(ResultModel):
-    """One owner in all arms.
-
-    Attributes:
-        model: its model; entities, relations, triples: sizes of its graph.
-        shares: what it shares with each peer.
-        arms: what it reached, by arm.
-        versus: the federated owner compared with other arms; see `Versus`.
-    """
+    """One owner in all arms: its model and graph, what it shares with each peer, and what it reached and gained."""
 
     model: str
     entities: int | None = None

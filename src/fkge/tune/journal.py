@@ -75,12 +75,7 @@ class _Lock:
 
 
 class Journal:
-    """The studies of a search, one for each phase.
-
-    Args:
-        folder: of the search.
-        spec: of the search.
-    """
+    """The studies of a search, one for each phase, in the search's folder."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         from optuna.storages import JournalStorage

@@ -41,13 +41,9 @@ Limit = Callable[[], Literal["time", "cut"] | None]
 
 @dataclass
 class Attempt:
-    """The outcome of one training.
+    """The outcome of one training, with the best vectors of a graph.
 
-    Attributes:
-        score: the best validation MRR; None if there was no validation.
-        epochs: trained; best_epoch: the one with that score.
-        ended: why it ended.
-        tables: the best vectors, of a graph.
+    `score` is the best validation MRR, None if there was no validation, reached at `best_epoch` of so many `epochs`.
     """
 
     score: float | None = None

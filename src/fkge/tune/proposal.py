@@ -27,7 +27,6 @@ class Proposal:
     """What is searched, around a start, beside what is fixed.
 
     Attributes:
-        kind: the class of the settings.
         start: every setting of the first trial.
         fixed: the settings that are never changed; `start` has them too.
         parameters: what is searched, wide enough to have the start in it.

@@ -129,9 +129,7 @@ class PhaseResult(ResultModel):
     """One phase of a search.
 
     Attributes:
-        phase: which; seconds: spent on it.
-        trials: all of them, in order.
-        best: number of the best one; None if none was validated.
+        best: number of the best trial; None if none was validated.
         importance: of each parameter, largest first, summing to 1; empty where there are too few trials to tell.
         hurried: the best trial was still improving when its time was up, so the search may have found what learns
             fastest rather than what is best in the end.
@@ -159,7 +157,6 @@ class TuneResult(ResultModel):
 
     Attributes:
         finished: the budget is used up; else it can be continued.
-        phases: see `PhaseResult`.
         test: of a graph with a test split, metrics of the best trial's vectors there. Nothing was chosen by them.
         recipe, page: paths of the files written; recipe is None if no trial was validated.
     """

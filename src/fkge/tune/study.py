@@ -39,12 +39,7 @@ SECONDS_BETWEEN_DRAWINGS = 1.0
 
 
 class Tuning:
-    """A search's folder. Make one with `create` or `open`.
-
-    Attributes:
-        folder: of the search.
-        spec: what was asked for.
-    """
+    """A search's folder. Make one with `create` or `open`."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self.folder, self.spec = folder, spec

@@ -45,10 +45,8 @@ class Recovered:
     """Labels that a dictionary has found.
 
     Attributes:
-        labels: recovered labels, in order.
         hash: name of the hash that found most of them; empty if none did.
-        tokens: number of distinct tokens.
-        rate: share of the tokens that some label explains.
+        rate: share of the distinct tokens that some label explains.
         by_chance: expected number of matches if all tokens were random bytes.
     """
 

@@ -57,8 +57,7 @@ class Score:
     """The victim's scores after an attack.
 
     Attributes:
-        mrr: MRR on all held-out triples of its shareable graph.
-        target_mrr: MRR on those of the targeted entity, if there are any.
+        mrr: MRR on all held-out triples of its shareable graph; target_mrr: on those of the targeted entity.
         handshakes: exchanges that it hosted.
         drop: MRR before the attack minus `mrr`.
     """

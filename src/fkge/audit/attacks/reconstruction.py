@@ -50,7 +50,6 @@ class Recovery:
         error: ‖guess − truth‖ / ‖truth‖, Frobenius; 0 is exact, 1 is the error of guessing zero.
         cosine: mean cosine between the rows of guess and truth.
         identified: share of guesses whose nearest true row, by cosine, is the right one.
-        rows: number of rows compared.
     """
 
     error: float
@@ -67,7 +66,6 @@ class Remains:
         gram_error: ‖R Rᵀ − X Xᵀ‖ / ‖X Xᵀ‖ without any help; 0 discloses X up to a rotation.
         distances: correlation of the distances between rows, released against true; 1 discloses which rows are near.
         from_anchors: the other rows, recovered with the help of the anchors.
-        anchors: number of anchors.
     """
 
     gram_error: float

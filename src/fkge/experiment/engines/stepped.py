@@ -68,12 +68,7 @@ class Reaction:
 
 
 class SteppedOwner:
-    """One owner in one arm, stepped by a virtual clock.
-
-    Args:
-        job: of the owner in that arm.
-        emit, attend, late, recording: see `Driver`.
-    """
+    """One owner in one arm, stepped by a virtual clock; see `Driver` for the arguments."""
 
     def __init__(
         self, job: ArmJob, emit: Emit, attend: Stop, *, late: bool = False, recording: Path | None = None

@@ -30,9 +30,7 @@ class Pace:
     """How long things take, in virtual seconds.
 
     Attributes:
-        triples: trained on per second.
-        latency: of a message, in seconds.
-        bandwidth: bytes per second.
+        triples: trained on per second; latency: of a message; bandwidth: bytes per second.
         slow: factors by owner.
         losses: when an owner stops permanently.
         late: when an owner joins, rather than at the start. It does not start together with the others: it trains alone
@@ -52,13 +50,7 @@ class Stopped(Exception):
 
 
 class OwnerLost(Exception):
-    """An owner cannot be reached any more.
-
-    Attributes:
-        name: the owner.
-        why: a sentence.
-        failed: it ended by an error of its own, so a restart would end the same way.
-    """
+    """An owner cannot be reached any more. If it `failed` by an error of its own, a restart would end the same way."""
 
     def __init__(self, name: str, why: str, failed: bool = False) -> None:
         super().__init__(f"{name}: {why}")
@@ -66,12 +58,9 @@ class OwnerLost(Exception):
 
 
 class OwnerHandle(Protocol):
-    """One owner as the clock reaches it. Any call may raise `OwnerLost`, or `Stopped` while it waits.
+    """One owner as the clock reaches it; it may be `concurrent`, which works while others do.
 
-    Attributes:
-        peers: the owner's peers.
-        triples: in one of its epochs.
-        concurrent: it works while others do.
+    Any call may raise `OwnerLost`, or `Stopped` while it waits.
     """
 
     concurrent: bool

@@ -31,9 +31,7 @@ OVER = "over"
 class Outbox:
     """Sends through a pipe from a thread of its own, so that a slow reader holds up nobody but its own messages.
 
-    Args:
-        connection: this process's end.
-        raw: messages are bytes, sent as they are; else any object, pickled.
+    `raw` messages are bytes, sent as they are; others are any objects, pickled.
     """
 
     def __init__(self, connection: Connection, raw: bool = False) -> None:
