@@ -1,10 +1,8 @@
 """`SimulatedOwner`: an owner's store in a simulation, the masks of test triples that others hold, and the scoring of
 its vectors in each arm.
 
-RUN/
-  owners/NAME/                    the owner's store (`fkge.federation.owner.store`)
-  owners/NAME/masks.safetensors   which held-out triples others hold: only an experiment can know
-  arms/ARM/NAME/                  its workspace in an arm (`fkge.federation.owner.workspace`), and ranks.safetensors
+Its store has ``masks.safetensors`` beside the files of `fkge.federation.owner.store`, its folder in an arm
+``ranks.safetensors`` beside those of `fkge.federation.owner.workspace`.
 """
 
 from __future__ import annotations

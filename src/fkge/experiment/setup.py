@@ -26,17 +26,10 @@ from fkge.settings import TrainSettings
 def create_stores(
     folder: Path, federation: Federation, settings: FederationSettings, seed: int, progress: Progress = SILENT
 ) -> None:
-    """Create the store of every owner under ``folder/owners``.
+    """Create the store of every owner under ``folder/owners``; see `fkge.experiment.simulation.Simulation.create`.
 
     This is what owners do among themselves before they train: split off what they share, align (each pair, by private
     set intersection), exchange the form of their vectors, and agree on how aligned rows are initialised.
-
-    Args:
-        folder: of the simulation.
-        federation: the owners.
-        settings: how they federate.
-        seed: of everything random.
-        progress: of the alignment.
 
     Raises:
         SettingsError: the federation cannot work with these settings. Nothing is written then.

@@ -24,9 +24,8 @@ from fkge.report.formatting import duration
 from fkge.settings import Settings, SettingValues
 from fkge.tune.journal import Journal, best_of, require
 from fkge.tune.objective import brief
-from fkge.tune.page import write_page
 from fkge.tune.proposal import Values, flat, nested
-from fkge.tune.recipe import recipe_text
+from fkge.tune.recipe import recipe_text, write_page
 from fkge.tune.spec import Best, Phase, PhaseResult, Pruner, Spec, TrialRow, TuneResult
 from fkge.tune.start import check_budget, check_privacy, check_trains, with_valid
 from fkge.tune.worker import read_best, run_trials, work
@@ -356,9 +355,6 @@ class _Shown:
         if self._figures.get("best") != before:  # a line in a log, too
             left = max(0.0, self._tuning.spec.seconds - (time.monotonic() - self._origin))
             self._task.advance(0, **self._figures, left=duration(left))
-
-
-# -- parts of the above ----------------------------------------------------------------------------
 
 
 def _completed(row: TrialRow, kept: Best | None) -> TrialRow:

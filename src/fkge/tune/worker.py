@@ -129,10 +129,8 @@ def keep_best(folder: Path, number: int, attempt: Attempt, values: SettingValues
 
     Args:
         folder: of the best trial of the phase.
-        number: of the trial.
-        attempt: its outcome.
-        values: its settings.
-        proposal: made them.
+        number, attempt: of the trial, and its outcome.
+        values: its settings, made by `proposal`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     assert attempt.score is not None

@@ -254,8 +254,10 @@ class VirtualClock:
         self._rest[name] = got.at_rest
         if got.timer is not None:
             token = self._timers[name] = next(self._count)
-            valid = partial(self._timer_stands, name, token)
-            self._schedule(self._now + got.timer, name, Wake(), valid, matters=not got.at_rest)
+            self._schedule(
+                self._now + got.timer, name, Wake(), matters=not got.at_rest,
+                valid=lambda: name not in self._gone and self._timers.get(name) == token,
+            )  # fmt: skip
         if got.halted:
             raise Stopped
         if got.epochs is not None:
@@ -273,9 +275,6 @@ class VirtualClock:
         soonest = self._now + self._pace.latency + size / self._pace.bandwidth
         when = self._arrivals[sender, to] = max(soonest, self._arrivals.get((sender, to), 0.0))
         self._schedule(when, to, Delivery(sender, data), self._unless_restarted(sender, to))
-
-    def _timer_stands(self, name: str, token: int) -> bool:
-        return name not in self._gone and self._timers.get(name) == token
 
     def _unless_restarted(self, *names: str) -> Callable[[], bool]:
         """Whether, later, all of these owners are there and have been since now."""
