@@ -179,7 +179,7 @@ class Result:
         self.values = found
         self.raw = found.to_json()
         self.owners = list(found.owners)
-        self.arms = list(simulation.arms)
+        self.arms = list(simulation.spec.arms)
         self._keep = keep
 
     def __repr__(self) -> str:

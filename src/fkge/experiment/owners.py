@@ -23,7 +23,7 @@ from fkge.embed import Tables, load_tensors, save_tensors
 from fkge.errors import RunError
 from fkge.evaluation import Ranks
 from fkge.experiment.arms import Arm, owner_class, permute
-from fkge.federation import Owner, OwnerStore, Plan, ProtocolConfig
+from fkge.federation import Owner, OwnerStore, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
 from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
 from fkge.federation.owner.store import PEERS_FILE, WHOLE_FILE
@@ -97,10 +97,6 @@ class SimulatedOwner(OwnerStore):
         """The owner's folder in `arm`."""
         way_out = f"Remove it, and continue: fkge simulate --resume {self.simulation}"
         return Workspace(self.simulation / "arms" / arm / self.name, way_out)
-
-    def report(self, arm: str) -> OwnerReport | None:
-        """What the owner reached in `arm`, if that is finished."""
-        return self.workspace(arm).report()
 
     def deciding(self, shared: bool) -> Triples:
         """(k, 3) the validation triples that decide what is kept.
@@ -216,10 +212,6 @@ class ArmJob:
 
     owner: SimulatedOwner
     arm: Arm
-
-    @property
-    def plan(self) -> Plan:
-        return self.arm.plan
 
     @property
     def workspace(self) -> Workspace:

@@ -77,7 +77,7 @@ class OwnerResult(ResultModel):
                 peer: SharedRows(entities=len(known.common.entities), relations=len(known.common.relations))
                 for peer, known in owner.peers.items()
             },
-            arms={arm: report for arm in arms if (report := owner.report(arm)) is not None},
+            arms={arm: report for arm in arms if (report := owner.workspace(arm).report()) is not None},
             versus=versus,
         )
 

@@ -151,11 +151,6 @@ class Simulation:
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
         return cls(folder, Specification.read(path, "Restore it from a copy, or run the simulation again."))
 
-    @property
-    def arms(self) -> list[str]:
-        """Names of the arms, in their order."""
-        return self.spec.arms
-
     @cached_property
     def owners(self) -> list[SimulatedOwner]:
         """The owners."""
@@ -214,7 +209,7 @@ class Simulation:
         return is_locked(folder / "lock")
 
     def _run(self, events: _Events, stop: Stop, options: EngineOptions) -> SimulationResult | None:
-        if pending := list(filter(self._unfinished, self.arms)):
+        if pending := list(filter(self._unfinished, self.spec.arms)):
             with ENGINES[self.spec.engine](self.owners, events.emit, **options) as engine:
                 for name in pending:
                     if name not in CENTRAL and not self._run_arm(engine, name, events, stop):
@@ -224,7 +219,7 @@ class Simulation:
                     with events.arms(central, self.settings.total_epochs):
                         engine.central(central, stop)
                         events.finished = not any(map(self._unfinished, central))
-        if any(map(self._unfinished, self.arms)):
+        if any(map(self._unfinished, self.spec.arms)):
             return None
         result = self.summary(compare=True)
         result.write(self.folder / results.FILE)
@@ -263,11 +258,11 @@ class Simulation:
         Args:
             compare: compare the federated arm with the others, which takes a while. All arms must be finished.
         """
+        settings, spec = self.settings, self.spec
         owners = {
-            owner.name: OwnerResult.of(owner, self.arms, _compare(owner, self.arms) if compare else {})
+            owner.name: OwnerResult.of(owner, spec.arms, _compare(owner, spec.arms) if compare else {})
             for owner in self.owners
         }
-        settings, spec = self.settings, self.spec
         finished = [record for record in self.trace.read() if record["event"] == "arm over"]
         return SimulationResult(
             version=results.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,

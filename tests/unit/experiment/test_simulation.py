@@ -30,7 +30,7 @@ def test_a_simulation_holds_all_it_needs(tmp_path: Path) -> None:
     result = create(tmp_path / "run", baselines=ARMS).run()
     opened = Simulation.open((tmp_path / "run").rename(tmp_path / "moved"))
     assert opened.result == opened.run() == result
-    assert opened.arms == list(ARMS)
+    assert opened.spec.arms == list(ARMS)
     assert result is not None
     assert result.arms == list(ARMS)
     json.dumps(result.to_json(), allow_nan=False)
@@ -83,9 +83,9 @@ def test_arms_that_make_no_sense(tmp_path: Path) -> None:
     with pytest.raises(FkgeError, match="did you mean TransE"):
         create(tmp_path / "run", train={"model": "TranseE"})
     assert not (tmp_path / "run").exists()
-    assert create(tmp_path / "alone", start="alone", baselines=()).arms == ["independent", "federated"]
+    assert create(tmp_path / "alone", start="alone", baselines=()).spec.arms == ["independent", "federated"]
     alike = create(tmp_path / "alike", baselines=["fede"], owners={"bee": {"dim": 8}})  # said twice, but the same
-    assert alike.arms == ["federated", "fede"]
+    assert alike.spec.arms == ["federated", "fede"]
 
 
 def test_folders_that_are_no_simulations(tmp_path: Path) -> None:
