@@ -180,5 +180,5 @@ def kept(member: SimulatedOwner, arm: str) -> dict[str, Any]:
 
 def reported(owner: SimulatedOwner, arm: str) -> dict[str, Any] | None:
     """What an owner reached in an arm, as JSON data; None if that is not finished."""
-    report = owner.report(arm)
+    report = owner.workspace(arm).report()
     return None if report is None else report.to_json()

@@ -12,11 +12,11 @@ import pytest
 
 from fkge.audit.attacks.non_interference import disturbed, non_interference
 from fkge.experiment.engines import ENGINES
-from fkge.experiment.replay import replay
 from fkge.experiment.simulation import Simulation
 from fkge.federation import Federation, FederationSettings, read_federation
 from fkge.graph import Policy, Shareable
 from tests.conftest import OWNERS, EventLog, tiny_federation, tiny_settings
+from tests.replay import replay
 
 DBP5L = Path(__file__).parents[3] / "shared" / "data" / "dbp5l"
 WAYS: dict[str, dict[str, Any]] = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fkge.align import read_links
 from fkge.api.folders import interrupted, working_folder
-from fkge.api.models import AnyGraph, Trained
+from fkge.api.models import AnyGraph, Trained, frame
 from fkge.api.overrides import EngineOptions, FederationOverrides, merge_settings
-from fkge.errors import RunError, SettingsError, UnknownLabelError, need
+from fkge.errors import RunError, SettingsError, UnknownLabelError
 from fkge.experiment.simulation import Simulation
 from fkge.experiment.training_run import Run
 from fkge.export import locate
@@ -60,7 +61,7 @@ class Federation:
             for owner, m in owners.items()
         }
         if links == "same":
-            links = {(a, b): "same" for i, a in enumerate(members) for b in list(members)[i + 1 :]}
+            links = dict.fromkeys(combinations(members, 2), "same")
         pairs: dict[tuple[str, str], Links] = {}
         for pair, given in links.items():
             a, b = _two(pair, "links: the pair of owners")
@@ -95,11 +96,10 @@ class Federation:
 
     def shared(self) -> pd.DataFrame:
         """Return what each pair of owners shares, with columns owner, peer, entities, relations."""
-        rows = [
+        return frame(
             {"owner": a, "peer": b, "entities": len(common.entities), "relations": len(common.relations)}
             for (a, b), (common, _) in self.core.pairs.items()
-        ]
-        return need("pandas", "pandas", "a DataFrame").DataFrame(rows)
+        )
 
     def simulate(
         self,
@@ -134,10 +134,9 @@ class Federation:
             FkgeError: a setting cannot work, `out` holds something else, or an owner's process died.
             KeyboardInterrupt: after Ctrl-C. Nothing is lost if there is an `out`.
         """
-        wanted = merge_settings(FederationSettings, settings, overrides)
-        wanted = recommended_federation(
-            wanted, list(self.core.graphs.values()), [member.train for member in self.core.members.values()]
-        )
+        trains = [member.train for member in self.core.members.values()]
+        merged = merge_settings(FederationSettings, settings, overrides)
+        wanted = recommended_federation(merged, list(self.core.graphs.values()), trains)
         if isinstance(baselines, str):
             baselines = baselines.split(",")
         folder, keep = working_folder(out)
@@ -180,7 +179,7 @@ class Result:
         self.values = found
         self.raw = found.to_json()
         self.owners = list(found.owners)
-        self.arms = list(simulation.arms)
+        self.arms = list(simulation.spec.arms)
         self._keep = keep
 
     def __repr__(self) -> str:
@@ -198,14 +197,13 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Return test metrics in long format: owner, arm, part (strict, chained, held), triples, metric, value."""
-        rows = [
+        return frame(
             {"owner": name, "arm": arm, "part": part, "triples": scores.triples, "metric": m, "value": scores[m]}
             for name, owner in self.values.owners.items()
             for arm, report in owner.arms.items()
             for part, scores in report.test.items()
             for m in METRICS
-        ]
-        return need("pandas", "pandas", "a DataFrame").DataFrame(rows)
+        )
 
     def gains(self, over: str = "control") -> pd.DataFrame:
         """Return the difference between the federated arm and another one, with its 95% interval.
@@ -221,13 +219,12 @@ class Result:
         """
         if over not in self.arms or over == "federated":
             raise UnknownLabelError("arm to compare with", over, [arm for arm in self.arms if arm != "federated"])
-        rows = [
+        return frame(
             {"owner": name, "part": part, "metric": metric, **comparison.to_json()}
             for name, owner in self.values.owners.items()
             for part, metrics in owner.versus[over].items()
             for metric, comparison in metrics.items()
-        ]
-        return need("pandas", "pandas", "a DataFrame").DataFrame(rows)
+        )
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the HTML report of the simulation and return its path; see `fkge.report`."""
@@ -257,6 +254,6 @@ def _check_same(simulation: Simulation, federation: Core, settings: FederationSe
     """Raise a RunError if a simulation was started with other owners, settings or another seed."""
     was = {owner.name: owner.graph.fingerprint for owner in simulation.owners}
     now = {name: graph.fingerprint for name, graph in federation.graphs.items()}
-    about = "owners" if was != now else "settings" if simulation.settings != settings else "seed"
-    if was != now or simulation.settings != settings or simulation.spec.seed != seed:
-        raise RunError(f"{simulation.folder}: was started with other {about}; choose another out")
+    differ = {"owners": was != now, "settings": simulation.settings != settings, "seed": simulation.spec.seed != seed}
+    if about := [what for what, differs in differ.items() if differs]:
+        raise RunError(f"{simulation.folder}: was started with other {about[0]}; choose another out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -146,11 +146,10 @@ class Trained:
             top: number of answers.
             exclude_known: leave out answers that are triples of the graph.
         """
-        return Answers(
-            evaluation.predict(
-                self.tables, self.graph, head=head, relation=relation, tail=tail, top=top, exclude_known=exclude_known
-            )
+        found = evaluation.predict(
+            self.tables, self.graph, head=head, relation=relation, tail=tail, top=top, exclude_known=exclude_known
         )
+        return Answers(found)
 
     def neighbors(self, entity: str, *, top: int = 10) -> Answers[Neighbor]:
         """Return the entities with the most similar vectors, by cosine, nearest first."""
@@ -160,10 +159,7 @@ class Trained:
         """Return the scores of triples of labels, (n,) float32; higher is more plausible."""
         entity, relation = self.graph.entities.id, self.graph.relations.id
         ids = [(entity(h), relation(r), entity(t)) for h, r, t in triples]
-        scores: npt.NDArray[np.float32] = evaluation.score_triples(self.tables, np.array(ids, np.int64)).numpy(
-            force=True
-        )
-        return scores
+        return np.asarray(evaluation.score_triples(self.tables, np.array(ids, np.int64)).numpy(force=True))
 
     def vectors(self, kind: Kind = "entity") -> npt.NDArray[np.float32]:
         """Return a copy of the vectors of all entities or relations, (n, width) float32.
@@ -171,7 +167,7 @@ class Trained:
         Those of a relation and of its inverse stand side by side, if the model is reciprocal.
         """
         labels_of(self.graph, kind)  # raises if it is neither
-        return cast(npt.NDArray[np.float32], vectors_of(self.tables, kind).copy())
+        return vectors_of(self.tables, kind).copy()
 
     def vectors_frame(self, kind: Kind = "entity") -> pd.DataFrame:
         """Return the vectors as a DataFrame with labels as its index."""
@@ -179,7 +175,7 @@ class Trained:
 
     def metrics_frame(self) -> pd.DataFrame:
         """Return what `evaluate` computes as a DataFrame: a row for each split, a column for each metric."""
-        return need("pandas", "pandas", "a DataFrame").DataFrame(self.evaluate()).T.rename_axis("split")
+        return frame(self.evaluate()).T.rename_axis("split")
 
     def export(self, to: str | Path, format: str) -> Path:
         """Write the vectors for other programs; see `fkge.export`."""
@@ -191,4 +187,9 @@ class Answers(list[T]):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a DataFrame with a row for each answer."""
-        return need("pandas", "pandas", "a DataFrame").DataFrame([answer._asdict() for answer in self])
+        return frame(answer._asdict() for answer in self)
+
+
+def frame(rows: object) -> pd.DataFrame:
+    """Return rows, or columns by name, as a DataFrame."""
+    return need("pandas", "pandas", "a DataFrame").DataFrame(rows)

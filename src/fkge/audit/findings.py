@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -29,12 +30,9 @@ class Finding:
     """What one attack found.
 
     Attributes:
-        claim: what is said to hold.
-        verdict: whether it does.
-        on: what was attacked.
+        claim: what is said to hold; on: what was attacked.
         result: the most important figures, in words.
         figures: all figures by name; dataclasses and numbers.
-        seconds: wall time of the attack.
     """
 
     claim: str
@@ -44,7 +42,7 @@ class Finding:
     figures: Mapping[str, object] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the finding as JSON data, with the figures beside the other fields."""
         fields = asdict(self)
         figures = fields.pop("figures")
@@ -53,17 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What all attacks on one owner of a simulation found.
-
-    Attributes:
-        run: the simulation's folder.
-        federation: its name.
-        owner: the owner that was attacked.
-        peer: the owner that attacked.
-        privacy: the privacy settings of the simulation.
-        quick: whether weaker attacks were run.
-        sections: findings by attack.
-    """
+    """What all attacks on `owner` found, which `peer` carried out on a copy of the simulation in `run`."""
 
     run: str
     federation: str
@@ -78,7 +66,7 @@ class AuditReport:
         """Whether any claim is broken."""
         return any(finding.verdict is Verdict.BROKEN for finding in self.sections.values())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         """Return the report as JSON data."""
         sections = {name: finding.to_json() for name, finding in self.sections.items()}
         return asdict(self) | {"broken": self.broken, "sections": sections}

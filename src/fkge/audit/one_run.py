@@ -39,12 +39,10 @@ class EpsilonBound:
 
     Attributes:
         epsilon_lower: the mechanism is not (ε, δ)-DP for any smaller ε, with confidence `confidence`. 0 shows nothing.
-        delta: δ of that statement.
-        confidence: confidence of that statement, corrected for the choice among `tried` numbers of guesses.
+        confidence: of that statement, corrected for the choice among `tried` numbers of guesses, all fixed beforehand.
         guesses: coins guessed in the best try; half of them "in", half "out".
         correct: of these.
         canaries: m.
-        tried: how many numbers of guesses were tried, all fixed beforehand.
     """
 
     epsilon_lower: float

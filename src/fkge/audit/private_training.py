@@ -98,9 +98,7 @@ def drift(norm: int = 2) -> CanaryScore:
         ids = np.asarray(canaries, np.int64)
         out = np.zeros(len(ids))
         for before, after in itertools.pairwise(trajectory):
-            entity, relation = (
-                np.asarray(b, np.float64) - np.asarray(a, np.float64) for a, b in zip(before, after, strict=True)
-            )
+            entity, relation = (np.subtract(b, a, dtype=np.float64) for a, b in zip(before, after, strict=True))
             moved = np.stack([entity[ids[:, HEAD]], relation[ids[:, RELATION]], entity[ids[:, TAIL]]], axis=1)
             out -= (moved * translation_gradient(before, ids, norm)).sum(axis=(1, 2))
         return out
@@ -172,15 +170,13 @@ def noisy_sums(trajectory: Trajectory, private: DpSettings, rates: tuple[float, 
     if private.optimizer == "adam" or private.steps != 1:
         raise SettingsError("noisy sums can be read off full-batch training by sgd or momentum; score by drift()")
     keep = private.momentum if private.optimizer == "momentum" else 0.0
-    before: list[npt.NDArray[Any]] | None = None
+    before: Sequence[Floats | float] = (0.0, 0.0)
     out = []
     for old, new in itertools.pairwise(trajectory):
         velocity = [
-            (np.asarray(a, np.float64) - np.asarray(b, np.float64)) / (private.lr * rate)
-            for a, b, rate in zip(old, new, rates, strict=True)
+            np.subtract(a, b, dtype=np.float64) / (private.lr * r) for a, b, r in zip(old, new, rates, strict=True)
         ]
-        fresh = velocity if before is None else [v - keep * w for v, w in zip(velocity, before, strict=True)]
-        out.append(State(*fresh))
+        out.append(State(*(v - keep * w for v, w in zip(velocity, before, strict=True))))
         before = velocity
     return out
 

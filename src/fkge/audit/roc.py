@@ -23,11 +23,9 @@ class Attack:
         auc: chance that a member scores above another triple; ties count half. 0.5 is guessing.
         low, high: interval of the AUC with confidence `level`, over the draw of the triples. Triples that share
             entities are not quite independent, so it is a little too narrow.
-        level: confidence of the interval.
         tpr_at_1, tpr_at_01: share of members found at 1% (0.1%) false positives. With fewer than 100 (1000) others,
             there may be no false positive.
         advantage: the largest difference between true and false positive rate.
-        members, others: number of triples compared.
     """
 
     auc: float

@@ -26,14 +26,12 @@ ARM = "federated"
 
 @dataclass(frozen=True)
 class Subject:
-    """A copy of a simulation, and the owner that is attacked.
+    """A copy of a simulation, which attacks may change, and the owner that is attacked.
 
     Attributes:
-        simulation: the copy, which attacks may change.
         scratch: an empty folder beside it.
         owner: the victim.
         quick: run weaker attacks, in a fraction of the time.
-        progress: where attacks report progress.
         seed: seed of all random numbers of the attackers.
     """
 
@@ -84,7 +82,7 @@ def epoch_counter(task: Task) -> Callable[..., None]:
 
 def shared_sizes(owner: SimulatedOwner) -> dict[str, int]:
     """Return how many rows an owner shares with each peer that it does not refuse."""
-    return {peer: len(known.common) for peer, known in owner.peers.items() if peer not in owner.store.refuses}
+    return {peer: len(known.common) for peer, known in owner.peers.items() if peer not in owner.refuses}
 
 
 def nearest(owner: SimulatedOwner) -> str:

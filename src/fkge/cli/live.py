@@ -241,7 +241,7 @@ def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProg
             yield progress, None
         return
     spec, history = simulation.spec, History.read(simulation.folder)
-    plan = {name: simulation.arm(name).epochs for name in simulation.arms}
+    plan = {name: simulation.arm(name).epochs for name in simulation.spec.arms}
     view = View(spec.federation, plan, history, two_tracks=spec.two_tracks)
     with Live(view, console=console, refresh_per_second=4, transient=True):
         yield ConsoleProgress(console, SILENT), view.feed

@@ -92,7 +92,7 @@ def _create(
     from fkge.settings import TrainSettings
     from fkge.tune.journal import require
     from fkge.tune.proposal import given
-    from fkge.tune.start import check_budget, check_privacy, largest, start_of
+    from fkge.tune.start import check_budget, check_privacy, start_of
     from fkge.tune.study import Tuning
 
     require()
@@ -109,7 +109,8 @@ def _create(
     resolve_device(str(values.get("train.device" if federation else "device", "auto")))
     read = read_federation(source, progress) if federation else read_graph(source, progress=progress)
     graphs = [read] if isinstance(read, Graph) else list(read.graphs.values())
-    start = start_of(kind, values, triples=largest(graphs), seed=seed, config=config is not None)
+    largest = max(len(graph.train) for graph in graphs)
+    start = start_of(kind, values, triples=largest, seed=seed, config=config is not None)
     for graph in graphs:
         progress.say(repr(graph))
     with whole_or_nothing(out):

@@ -89,7 +89,7 @@ class WatchedRun:
 
     @property
     def arms(self) -> list[str]:
-        return [] if self.simulation is None else self.simulation.arms
+        return [] if self.simulation is None else self.simulation.spec.arms
 
     @property
     def budget(self) -> float | None:

@@ -19,7 +19,7 @@ from typing import TypedDict, cast
 from fkge.data.atlas import ATLAS
 from fkge.data.bio import BIO
 from fkge.data.cache import cached, key_of
-from fkge.data.facts import SPLITS, Fact, Recipe, entities, split
+from fkge.data.facts import SHARES, SPLITS, Fact, Recipe, entities, split
 from fkge.data.microbes import MICROBES
 from fkge.errors import UnknownLabelError
 from fkge.files import write_atomically
@@ -85,9 +85,8 @@ def build(name: str, progress: Progress = SILENT) -> Path:
     versions = dict(made_by.versions())
 
     def fill(folder: Path) -> None:
-        owners = {
-            owner: split(facts, owner, made_by.shares, made_by.seed) for owner, facts in made_by.facts(progress).items()
-        }
+        found = made_by.facts(progress)
+        owners = {owner: split(facts, owner, SHARES, made_by.seed) for owner, facts in found.items()}
         for owner, splits in owners.items():
             (folder / owner).mkdir()
             for part in SPLITS:

@@ -20,6 +20,9 @@ Claim: TypeAlias = tuple[str | None, str, str | None]
 """A fact whose ends may be unknown (None)."""
 
 SPLITS = ("train", "valid", "test")
+SHARES = (0.8, 0.1, 0.1)
+DEGREE = 2
+"""An entity that only one owner has must occur in so many facts, else it is dropped."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,7 @@ class Origin:
     """The source of an owner's facts.
 
     Attributes:
-        package: its name on the package registry.
-        version: the one the federation was made with.
+        version: of the package, with which the federation was made.
         licence: of the data, which may differ from that of the package's code.
         attribution: the authors to name, and the source that the package took the data from.
     """
@@ -44,14 +46,10 @@ class Recipe:
     """How to make one federation.
 
     Attributes:
-        name: its name.
-        about: one sentence about it.
         origins: the source of each owner's facts.
         claims: yields each owner and its claims, in the order of `origins`.
         versions: returns the installed versions by package; raises `DataError` if one is missing.
-        shares: of train, valid and test.
         seed: of the split.
-        degree: an entity that only one owner has must occur in so many facts, else it is dropped.
     """
 
     name: str
@@ -59,9 +57,7 @@ class Recipe:
     origins: Mapping[str, Origin]
     claims: Callable[[Progress], Iterator[tuple[str, Iterable[Claim]]]]
     versions: Callable[[], Mapping[str, str]]
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
     seed: int = 0
-    degree: int = 2
 
     def facts(self, progress: Progress) -> dict[str, set[Fact]]:
         """Return every owner's facts, trimmed."""
@@ -70,7 +66,7 @@ class Recipe:
             for owner, claims in self.claims(progress):
                 owners[owner] = clean(claims)
                 task.advance(1)
-        return trim(owners, self.degree)
+        return trim(owners, DEGREE)
 
 
 def clean(claims: Iterable[Claim]) -> set[Fact]:

@@ -22,14 +22,7 @@ from fkge.progress import SILENT, Progress
 
 @dataclass(frozen=True)
 class Wheel:
-    """One wheel of the package registry.
-
-    Attributes:
-        package: its name.
-        version: its version.
-        sha256: of the file, in hexadecimal.
-        tag: the compatibility tag in the file's name.
-    """
+    """One wheel of the package registry: package, version, SHA-256 in hexadecimal, and compatibility tag."""
 
     package: str
     version: str

@@ -34,15 +34,14 @@ def relation_categories(train: npt.NDArray[Any], relations: int, threshold: floa
     """
     triples = np.unique(np.asarray(train, np.int64).reshape(-1, 3), axis=0)
     facts = np.bincount(triples[:, RELATION], minlength=relations)
-    pairs = {}
-    for name, column in (("head", HEAD), ("tail", TAIL)):
+
+    def many(column: int) -> npt.NDArray[np.bool_]:
+        """Whether a thing in this column is in several facts of a relation, on average."""
         distinct = np.unique(triples[:, [RELATION, column]], axis=0)
-        pairs[name] = np.bincount(distinct[:, 0], minlength=relations)
-    many_tails = facts >= threshold * pairs["head"]
-    many_heads = facts >= threshold * pairs["tail"]
-    names = np.array(CATEGORIES)[many_tails + 2 * many_heads]
-    out: npt.NDArray[np.str_] = np.where(facts > 0, names, UNSEEN)
-    return out
+        return np.asarray(facts >= threshold * np.bincount(distinct[:, 0], minlength=relations))
+
+    names = np.array(CATEGORIES)[many(HEAD) + 2 * many(TAIL)]
+    return np.asarray(np.where(facts > 0, names, UNSEEN))
 
 
 def metrics_by_category(

@@ -72,14 +72,13 @@ def classify(
         raise SettingsError("triple classification fits its thresholds on valid triples, and there are none")
     thresholds, fallback = fit_thresholds(*scored["valid"], relations)
     accuracy, per_relation = {}, {}
-    for name in splits:
-        if name in scored:
-            relation, score, label = scored[name]
-            correct = (score > thresholds[relation]) == label
-            accuracy[name] = float(correct.mean())
-            total = np.bincount(relation, minlength=relations)
-            right = np.bincount(relation, weights=correct, minlength=relations)
-            per_relation[name] = np.where(total > 0, right / np.maximum(total, 1), np.nan)
+    for name in (name for name in splits if name in scored):
+        relation, score, label = scored[name]
+        correct = (score > thresholds[relation]) == label
+        accuracy[name] = float(correct.mean())
+        total = np.bincount(relation, minlength=relations)
+        right = np.bincount(relation, weights=correct, minlength=relations)
+        per_relation[name] = np.where(total > 0, right / np.maximum(total, 1), np.nan)
     return Classification(accuracy, thresholds, fallback, per_relation)
 
 
@@ -104,8 +103,7 @@ class Negatives:
             other = self._corrupt(positive, ~tail, uniform[:, 1:])
             negative = torch.where(full.unsqueeze(1), other, negative)
             negative = negative[~self._are_facts(negative)]
-        drawn: npt.NDArray[np.int64] = negative.numpy()
-        return drawn
+        return np.asarray(negative.numpy())
 
     def _are_facts(self, triples: Tensor) -> Tensor:
         head, relation, tail = triples.unbind(1)
@@ -132,8 +130,7 @@ def _scored(
 def _finite(score: Floats) -> Floats:
     """Scores that sort; what is not a number is the worst there is."""
     worst = float(np.finfo(np.float32).min)
-    out: Floats = np.nan_to_num(score, nan=worst, neginf=worst, posinf=-worst)
-    return out
+    return np.asarray(np.nan_to_num(score, nan=worst, neginf=worst, posinf=-worst))
 
 
 def fit_thresholds(

@@ -54,6 +54,9 @@ class Geometry:
     width: int
     similarity: Callable[[Tensor, Tensor], Tensor]
 
+    unit = 2 * _FLOAT32
+    """Error of an exact score that is rounded to float32, per unit of its own `scale`."""
+
     def exact(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Scores of pairs, up to a monotone map: (n, p) and (n, p) float64 to (n,)."""
         if self.kind is Kind.DOT:
@@ -101,11 +104,6 @@ class Geometry:
         """Error of a fast value per unit of `scale`."""
         unit = _FLOAT32 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8
         return (self.width + _SPARE) * unit
-
-    @property
-    def unit(self) -> float:
-        """Error of an exact score that is rounded to float32, per unit of its own `scale`."""
-        return 2 * _FLOAT32
 
     @property
     def floor(self) -> float:

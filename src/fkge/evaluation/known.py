@@ -52,12 +52,7 @@ class Known:
 
 
 class TypeConstraint:
-    """OpenKE's type constraint: a relation's candidates on a side are the entities seen there.
-
-    Args:
-        facts: (n, 3) head, relation, tail, of all splits.
-        entities: how many there are.
-    """
+    """OpenKE's type constraint: a relation's candidates on a side are the entities seen there in any fact."""
 
     def __init__(self, facts: npt.NDArray[Any], entities: int) -> None:
         head, relation, tail = _as_tensor(facts).unbind(1)

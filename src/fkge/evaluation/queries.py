@@ -48,9 +48,7 @@ def predict(
     Args:
         tables: the model.
         graph: its labels and facts.
-        head: label, or None for the missing part; as relation and tail.
-        relation: see `head`.
-        tail: see `head`.
+        head, relation, tail: labels; None for the missing part.
         top: how many answers.
         exclude_known: leave out answers that the graph states.
         memory: MB to work in.

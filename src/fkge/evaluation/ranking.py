@@ -8,8 +8,9 @@ in the middle. Scores that are not numbers always count against the true triple.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +31,7 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of n triples, 1 the best. Column 0 is the head's rank, column 1 the tail's.
-
-    Attributes:
-        optimistic, pessimistic: (n, 2) int64.
-    """
+    """Ranks of n triples, (n, 2), 1 the best. Column 0 is the head's rank, column 1 the tail's."""
 
     optimistic: npt.NDArray[np.int64]
     pessimistic: npt.NDArray[np.int64]
@@ -46,10 +43,9 @@ class Ranks:
 
     def of(self, ties: Ties) -> npt.NDArray[np.float64]:
         """(n, 2) ranks under a rule for ties."""
-        if ties not in ("realistic", "optimistic", "pessimistic"):
+        if ties not in get_args(Ties):
             raise SettingsError(f"ties must be realistic, optimistic or pessimistic, got {ties!r}")
-        ranks: npt.NDArray[np.float64] = getattr(self, ties).astype(np.float64)
-        return ranks
+        return np.asarray(getattr(self, ties), np.float64)
 
     def __getitem__(self, some: Any) -> Ranks:
         """The ranks of some of the triples."""
@@ -160,8 +156,7 @@ class _Side:
         """Counts in the order of the triples."""
         out = torch.empty_like(self.above)
         out[self.order] = getattr(self, name)
-        counts: npt.NDArray[np.int64] = out.cpu().numpy()
-        return counts
+        return np.asarray(out.cpu().numpy())
 
 
 def _by_relation(sides: dict[Side, _Side]) -> Iterator[tuple[int, dict[Side, tuple[_Side, slice]]]]:
@@ -262,9 +257,8 @@ def _counter_class(
     if geometry.kind is Kind.OWN:
         return OwnCounter
     if kernels and tables.device.type == "cpu":
-        try:
+        with suppress(ImportError):
             from fkge.evaluation.kernels import KernelCounter  # numba: only where it is used
-        except ImportError:
-            return TorchCounter
-        return KernelCounter
+
+            return KernelCounter
     return TorchCounter

@@ -66,10 +66,6 @@ def score_triples(tables: Tables, triples: npt.NDArray[Any] | Tensor, *, memory:
     size = max(1, int(memory * 1e6 / (8 * width * tables.dtype.itemsize)))
     for part in order.split(size):
         head, relation, tail = ids[part].unbind(1)
-        relations = relation_rows(tables, relation, tables.dtype)
-        out[part] = tables.model.score(
-            entity_rows(tables, head.unsqueeze(1), tables.dtype),
-            relations,
-            entity_rows(tables, tail.unsqueeze(1), tables.dtype),
-        )
+        heads, tails = (entity_rows(tables, ends.unsqueeze(1), tables.dtype) for ends in (head, tail))
+        out[part] = tables.model.score(heads, relation_rows(tables, relation, tables.dtype), tails)
     return out

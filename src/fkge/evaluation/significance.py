@@ -28,11 +28,9 @@ class Difference:
     """How much better b is than a (worse if the metric is ``mr``).
 
     Attributes:
-        metric: of what.
         difference: the metric of b minus that of a.
         low, high: where the difference lies, with confidence `level`.
         p: two-sided; how surprising so large a difference would be if there were none.
-        level: of the interval.
         triples: how many were compared.
     """
 
@@ -107,14 +105,11 @@ def _values(ranks: npt.NDArray[Any], metric: str) -> Floats:
     r = np.asarray(ranks, np.float64)
     if r.ndim != 2 or r.shape[1] != 2 or not (r >= 1).all():
         raise SettingsError(f"ranks are (n, 2) numbers, 1 or above; got shape {r.shape}")
-    hits = re.fullmatch(r"hits@([1-9][0-9]*)", metric)
-    if hits:
-        out: Floats = (r <= int(hits[1])).mean(axis=1)
-    elif metric in ("mrr", "mr"):
-        out = (1 / r if metric == "mrr" else r).mean(axis=1)
-    else:
-        raise SettingsError(f"metric is {metric!r}; it must be mrr, mr or hits@k, such as hits@10")
-    return out
+    if hits := re.fullmatch(r"hits@([1-9][0-9]*)", metric):
+        return np.asarray((r <= int(hits[1])).mean(axis=1))
+    if metric in ("mrr", "mr"):
+        return np.asarray((1 / r if metric == "mrr" else r).mean(axis=1))
+    raise SettingsError(f"metric is {metric!r}; it must be mrr, mr or hits@k, such as hits@10")
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) -> Interval:

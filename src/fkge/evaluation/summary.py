@@ -21,12 +21,7 @@ _Rates = TypedDict("_Rates", {"mr": float, "mrr": float, "hits@1": float, "hits@
 
 
 class Metrics(_Rates):
-    """Metrics of one split.
-
-    Attributes:
-        accuracy: of triple classification.
-        categories: metrics of each relation category (1-1, 1-n, n-1, n-n).
-    """
+    """Metrics of one split, with accuracy of triple classification, and by relation category (1-1, 1-n, n-1, n-n)."""
 
     accuracy: NotRequired[float]
     categories: NotRequired[dict[str, CategoryMetrics]]
@@ -86,7 +81,6 @@ def evaluate(
             of = relation_categories(graph.train, len(graph.relations))
             out[name]["categories"] = metrics_by_category(ranks, graph.splits[name], of, ties)
     if accuracy and len(graph.valid):
-        found = classify(tables, graph, splits=present, seed=seed, memory=memory).accuracy
-        for name, value in found.items():
+        for name, value in classify(tables, graph, splits=present, seed=seed, memory=memory).accuracy.items():
             out[name]["accuracy"] = value
     return out

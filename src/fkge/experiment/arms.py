@@ -42,9 +42,7 @@ class Arm:
     """One arm, as each owner sees it.
 
     Attributes:
-        name: also of its folder.
-        plan: the epochs that an owner spends.
-        peers: whether it exchanges with others.
+        peers: whether an owner exchanges with others.
         permuted: aligned rows are permuted.
         random: owners send random vectors for their rows.
         hostile: the owner that sends harmful rows, if there is one.

@@ -48,15 +48,13 @@ class _Member:
         self.owner, self.tables, self.activity = owner, tables, Activity()
         self.best = Best(tables, self.activity)
         self._known = Known.of(owner.graph)
-        self._decide = sample_triples(
-            owner.deciding(shared=False), owner.settings.train.validation_triples, owner.store.seed
-        )
+        self._decide = sample_triples(owner.deciding(shared=False), owner.settings.train.validation_triples, owner.seed)
 
     def validate(self, epoch: int, arm: str, emit: Emit) -> bool:
         """Score the tables and keep them if they are the best so far; return whether they are."""
-        activity, started = self.activity, time.thread_time()
-        score = metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
-        activity.seconds["test"] += time.thread_time() - started
+        activity = self.activity
+        with activity.clock("test"):
+            score = metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
         activity.tests += 1
         activity.epochs = epoch
         improved = self.best.update(score, epoch)
@@ -68,7 +66,7 @@ class _Member:
         self.best.restore()
         self.activity.stale = 0
         blended = with_lone_model(
-            self.owner.store, self.tables, self.activity, lambda *_, **__: None, lambda: False, peers=True
+            self.owner, self.tables, self.activity, lambda *_, **__: None, lambda: False, peers=True
         )
         assert blended is not None
         tables, blend = blended
@@ -89,11 +87,6 @@ def _global_ids(owners: Sequence[SimulatedOwner], kind: Kind) -> tuple[dict[str,
     return {name: torch.from_numpy(i) for name, i in ids.items()}, count
 
 
-def _loop(trainer: Trainer, total: int) -> TrainingLoop:
-    """Training whose learning rate falls over all epochs; every `_Member` keeps its own best."""
-    return TrainingLoop(trainer, phase=lambda _: (0, total))
-
-
 def _due(settings: FederationSettings, epoch: int) -> bool:
     """Whether the other arms validate after this epoch: at equal distances, again after a lone first training."""
     first, end = Plan.of(settings).phase(epoch - 1)
@@ -106,21 +99,21 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
     Adagrad's sums are averaged with their rows, as the federation does it (unless ``moments`` says otherwise): a sum
     belongs to where a row stands. Adam keeps its moments, which did better than resetting them as FedE's authors do.
     """
-    settings = owners[0].settings
+    settings, total = owners[0].settings, owners[0].settings.total_epochs
     members, loops = [], []
     for owner in owners:
-        train = settings.train.model_copy(update={"seed": seed_of(owner.store.seed, owner.name, "train")})
+        train = settings.train.model_copy(update={"seed": seed_of(owner.seed, owner.name, "train")})
         tables = make_tables(train, len(owner.graph.entities), len(owner.graph.relations))
-        begin_together(tables, owner.store.tokens, train, owner.store.seed)
+        begin_together(tables, owner.tokens, train, owner.seed)
         members.append(_Member(owner, tables))
-        loops.append(_loop(Trainer(tables, owner.graph.train, train), settings.total_epochs))
+        # The learning rate falls over all epochs; every member keeps its own best.
+        loops.append(TrainingLoop(Trainer(tables, owner.graph.train, train), phase=lambda _: (0, total)))
     shared = {kind: _global_ids(owners, kind) for kind in KINDS}
     averages = settings.train.optimizer == "adagrad" and settings.moments == "average"
-    for epoch in range(1, settings.total_epochs + 1):
+    for epoch in range(1, total + 1):
         for member, loop in zip(members, loops, strict=True):
-            started = time.thread_time()
-            loop.run_epoch()
-            member.activity.seconds["train"] += time.thread_time() - started
+            with member.activity.clock("train"):
+                loop.run_epoch()
         if _due(settings, epoch):
             for member, loop in zip(members, loops, strict=True):
                 if not member.validate(epoch, arm, emit):
@@ -157,7 +150,7 @@ def _average(kind: Kind, members: Sequence[_Member], ids: dict[str, Tensor], cou
 
 def _unified(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
     """All triples in one table of entities and relations; every owner is scored among its own entities."""
-    settings = owners[0].settings
+    settings, total = owners[0].settings, owners[0].settings.total_epochs
     ids = {kind: _global_ids(owners, kind) for kind in KINDS}
     entities, relations = ids["entity"][1], ids["relation"][1]
     parts = []
@@ -165,17 +158,17 @@ def _unified(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
         e, r, t = ids["entity"][0][owner.name].numpy(), ids["relation"][0][owner.name].numpy(), owner.graph.train
         parts.append(np.stack([e[t[:, HEAD]], r[t[:, RELATION]], e[t[:, TAIL]]], axis=1))
     merged = tidy(np.concatenate(parts))
-    train = settings.train.model_copy(update={"seed": seed_of(owners[0].store.seed, "unified", "train")})
+    train = settings.train.model_copy(update={"seed": seed_of(owners[0].seed, "unified", "train")})
     tables = make_tables(train, entities, relations)
     members = []
     for owner in owners:
         rows: dict[Kind, Tensor] = {kind: ids[kind][0][owner.name] for kind in KINDS}
-        begin_together(tables, owner.store.tokens, train, owner.store.seed, rows)
+        begin_together(tables, owner.tokens, train, owner.seed, rows)
         own = make_tables(train, len(owner.graph.entities), len(owner.graph.relations))
         members.append(_Member(owner, own))
-    loop = _loop(Trainer(tables, merged, train), settings.total_epochs)
+    loop = TrainingLoop(Trainer(tables, merged, train), phase=lambda _: (0, total))
     started = time.thread_time()
-    for epoch in range(1, settings.total_epochs + 1):
+    for epoch in range(1, total + 1):
         loop.run_epoch()
         if _due(settings, epoch):
             for member in members:

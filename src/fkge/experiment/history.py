@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from fkge.experiment import trace_events as events
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 Kind = Literal["train", "translate", "update", "sleep", "private", "lone", "score"]
 """What an owner spends time on, in the paper's words where it has them: its first training; PPAT with a peer, as host;
@@ -25,13 +25,7 @@ KGEmb-Update (aggregating, retraining and validating); sleep. Then the private t
 scoring at the end."""
 
 _KINDS: dict[str, Kind] = {"sleep": "sleep", "private": "private", "lone": "lone", "scoring": "score"}
-_NAMES: dict[str, str] = {
-    "sleep": "sleeping",
-    "private": "private",
-    "lone": "lone",
-    "scoring": "scoring",
-    "ready": "ready",
-}
+_NAMES = {state: state for state in (*_KINDS, "ready")} | {"sleep": "sleeping"}
 
 
 @dataclass
@@ -48,7 +42,6 @@ class Validation(NamedTuple):
     """A validation.
 
     Attributes:
-        time, epoch: when.
         score, best: MRR now, and the highest so far.
         improved: `score` is the highest so far; backtracked: the owner rolled back to its best vectors.
         peers: whose updates were aggregated since the last validation, each once.
@@ -77,11 +70,8 @@ class Course:
     """What one owner did in one arm.
 
     Attributes:
-        owner: its name.
         state: idle, ready, training, translating, updating, sleeping, private, lone, scoring, done or dead.
         peers: with which peers it is translating or updating.
-        epoch: trained so far.
-        best: the highest validation score so far.
         tests: validations, oldest first; spans: periods, oldest first.
         hosted: translated updates, by peer.
         learned: updates aggregated before the validation score improved, by peer.
@@ -172,14 +162,10 @@ class Stage:
     """One arm.
 
     Attributes:
-        arm: its name.
-        epochs: of each owner.
-        courses: what the owners did, by name.
         began: when it was last started, in seconds since 1970.
         seconds: wall time, once it is finished.
         end: time of the latest event.
-        restarts: how often it was resumed.
-        offset: time at which it was last resumed.
+        restarts: how often it was resumed; offset: time of the last one.
     """
 
     arm: str
@@ -202,13 +188,7 @@ class Stage:
 
 
 class History:
-    """All arms of a simulation, in the order they started.
-
-    Attributes:
-        stages: what happened in each arm, by its name.
-        now: the running arm, or the last one.
-        log: events in words, oldest first.
-    """
+    """All arms of a simulation, in the order they started, and its events in words, oldest first (`log`)."""
 
     def __init__(self) -> None:
         self.stages: dict[str, Stage] = {}
@@ -221,7 +201,7 @@ class History:
         return cls.of(Trace(run / "trace.jsonl").read())
 
     @classmethod
-    def of(cls, records: Iterable[dict[str, Any]]) -> Self:
+    def of(cls, records: Iterable[Record]) -> Self:
         """The history that records of a trace make up."""
         history = cls()
         for record in records:
@@ -233,7 +213,7 @@ class History:
         """Owners of all arms, each once."""
         return list(dict.fromkeys(owner for stage in self.stages.values() for owner in stage.courses))
 
-    def feed(self, record: dict[str, Any]) -> None:
+    def feed(self, record: Record) -> None:
         """Add one record of a trace; those of unknown kinds, arms and owners are ignored."""
         match event := events.parse(record):
             case events.ArmStarted():

@@ -1,10 +1,8 @@
 """`SimulatedOwner`: an owner's store in a simulation, the masks of test triples that others hold, and the scoring of
 its vectors in each arm.
 
-RUN/
-  owners/NAME/                    the owner's store (`fkge.federation.owner.store`)
-  owners/NAME/masks.safetensors   which held-out triples others hold: only an experiment can know
-  arms/ARM/NAME/                  its workspace in an arm (`fkge.federation.owner.workspace`), and ranks.safetensors
+Its store has ``masks.safetensors`` beside the files of `fkge.federation.owner.store`, its folder in an arm
+``ranks.safetensors`` beside those of `fkge.federation.owner.workspace`.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -24,12 +23,11 @@ from fkge.embed import Tables, load_tensors, save_tensors
 from fkge.errors import RunError
 from fkge.evaluation import Ranks
 from fkge.experiment.arms import Arm, owner_class, permute
-from fkge.federation import FederationSettings, Owner, OwnerStore, PeerProfile, Plan, ProtocolConfig
+from fkge.federation import Owner, OwnerStore, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
 from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
 from fkge.federation.owner.store import PEERS_FILE, WHOLE_FILE
 from fkge.federation.owner.workspace import Workspace
-from fkge.graph import Graph
 from fkge.graph.graph import Triples
 from fkge.privacy import Head
 from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack
@@ -77,57 +75,28 @@ class Masks:
 
 
 @dataclass(frozen=True)
-class SimulatedOwner:
-    """One owner of a simulation, in any of its arms.
-
-    Attributes:
-        store: its data, as in production.
-        simulation: folder of the simulation.
-    """
-
-    store: OwnerStore
-    simulation: Path
+class SimulatedOwner(OwnerStore):
+    """One owner of a simulation, in any of its arms; its store is as in production."""
 
     @classmethod
-    def open(cls, folder: Path) -> SimulatedOwner:
+    def open(cls, folder: Path) -> Self:
         """The owner whose store is in `folder`, ``RUN/owners/NAME``."""
-        return cls(OwnerStore.open(folder), folder.parent.parent)
+        return cls(**vars(OwnerStore.open(folder)))
 
     @property
-    def name(self) -> str:
-        return self.store.name
-
-    @property
-    def settings(self) -> FederationSettings:
-        return self.store.settings
-
-    @property
-    def peers(self) -> Mapping[str, PeerProfile]:
-        return self.store.peers
-
-    @property
-    def graph(self) -> Graph:
-        """The whole graph."""
-        return self.store.graph
-
-    @property
-    def shared(self) -> Graph:
-        """The shareable part of the graph."""
-        return self.store.shared
+    def simulation(self) -> Path:
+        """Folder of the simulation."""
+        return self.folder.parent.parent
 
     @cached_property
     def masks(self) -> Masks:
         """Which held-out triples others hold."""
-        return Masks.load(self.store.folder)
+        return Masks.load(self.folder)
 
     def workspace(self, arm: str) -> Workspace:
         """The owner's folder in `arm`."""
         way_out = f"Remove it, and continue: fkge simulate --resume {self.simulation}"
         return Workspace(self.simulation / "arms" / arm / self.name, way_out)
-
-    def report(self, arm: str) -> OwnerReport | None:
-        """What the owner reached in `arm`, if that is finished."""
-        return self.workspace(arm).report()
 
     def deciding(self, shared: bool) -> Triples:
         """(k, 3) the validation triples that decide what is kept.
@@ -136,8 +105,8 @@ class SimulatedOwner:
             shared: of the shareable graph, where there are two tracks; otherwise of the whole graph.
         """
         strict = self.settings.decide == "strict"
-        if shared and self.store.two_tracks:
-            return self.store.shared.valid[self.masks.strict] if strict else self.store.shared.valid
+        if shared and self.two_tracks:
+            return self.shared.valid[self.masks.strict] if strict else self.shared.valid
         alone = ~(self.masks.held["valid"] | self.masks.chained["valid"])
         return self.graph.valid[alone] if strict else self.graph.valid
 
@@ -155,20 +124,20 @@ class SimulatedOwner:
         workspace = self.workspace(arm.name)
         fresh = not workspace.checkpoint.exists()
         if arm.peers:
-            peers = {peer: known for peer, known in self.peers.items() if peer not in self.store.refuses}
-            tokens = self.store.tokens
+            peers = {peer: known for peer, known in self.peers.items() if peer not in self.refuses}
+            tokens = self.tokens
             if arm.permuted and peers:
-                peers, tokens = permute(self.name, self.store.seed, peers, tokens)
-            owner, trained = self.store.open_owner(
+                peers, tokens = permute(self.name, self.seed, peers, tokens)
+            owner, trained = self.open_owner(
                 workspace, arm.plan, late=late, secret=secret, ledger=ledger, label=arm.name,
                 decide=self.deciding(shared=True), peers=peers, tokens=tokens,
                 kind=owner_class(arm, self.name),
             )  # fmt: skip
         else:
             owner = Owner(
-                self.name, self.graph, self.settings, plan=arm.plan, seed=self.store.seed,
-                decide=self.deciding(shared=False), secret=self.store.seed if secret is None else secret,
-                tokens=None if late else Tokens.draw(self.graph, seed_of(self.store.seed, self.name, "lone")),
+                self.name, self.graph, self.settings, plan=arm.plan, seed=self.seed,
+                decide=self.deciding(shared=False), secret=self.seed if secret is None else secret,
+                tokens=None if late else Tokens.draw(self.graph, seed_of(self.seed, self.name, "lone")),
             )  # fmt: skip
             trained = workspace.resume(owner)
         if fresh and arm.begin_with is not None:
@@ -190,7 +159,7 @@ class SimulatedOwner:
             False if `stop` ended it early; called again, it starts this step over.
         """
         if arm.peers:
-            found = final_vectors(self.store, owner, self.deciding(shared=False), emit, stop)
+            found = final_vectors(self, owner, self.deciding(shared=False), emit, stop)
             if found is None:
                 return False
             tables, private = found
@@ -198,7 +167,7 @@ class SimulatedOwner:
             tables, private = owner.best(), None
         blend = None
         if arm.blends:
-            blended = with_lone_model(self.store, tables, owner.activity, emit, stop, peers=bool(owner.peers))
+            blended = with_lone_model(self, tables, owner.activity, emit, stop, peers=bool(owner.peers))
             if blended is None:
                 return False
             tables, blend = blended
@@ -245,10 +214,6 @@ class ArmJob:
     arm: Arm
 
     @property
-    def plan(self) -> Plan:
-        return self.arm.plan
-
-    @property
     def workspace(self) -> Workspace:
         return self.owner.workspace(self.arm.name)
 
@@ -257,7 +222,7 @@ class ArmJob:
 
     def protocol_config(self) -> ProtocolConfig:
         """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
-        config = self.owner.store.protocol_config()
+        config = self.owner.protocol_config()
         return config if self.arm.peers else replace(config, train_alone=True)
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:

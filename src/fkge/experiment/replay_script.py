@@ -21,11 +21,8 @@ Step = Literal["begin", "deliver", "wake", "finish"]
 class ReplayScript:
     """The script of a recording, and the messages that have arrived for it; a `fkge.node.driver.DeliveryOrder`.
 
-    Args:
-        path: of the recording.
-
     Raises:
-        RunError: a peer joins or is lost in it.
+        RunError: a peer joins or is lost in the recording.
     """
 
     def __init__(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from fkge.errors import RunError
 from fkge.files import read_json
@@ -55,14 +55,7 @@ class PrivacySummary(ResultModel):
 
 
 class OwnerResult(ResultModel):
-    """One owner in all arms.
-
-    Attributes:
-        model: its model; entities, relations, triples: sizes of its graph.
-        shares: what it shares with each peer.
-        arms: what it reached, by arm.
-        versus: the federated owner compared with other arms; see `Versus`.
-    """
+    """One owner in all arms: its model and graph, what it shares with each peer, and what it reached and gained."""
 
     model: str
     entities: int | None = None
@@ -84,7 +77,7 @@ class OwnerResult(ResultModel):
                 peer: SharedRows(entities=len(known.common.entities), relations=len(known.common.relations))
                 for peer, known in owner.peers.items()
             },
-            arms={arm: report for arm in arms if (report := owner.report(arm)) is not None},
+            arms={arm: report for arm in arms if (report := owner.workspace(arm).report()) is not None},
             versus=versus,
         )
 
@@ -132,19 +125,15 @@ class SimulationResult(ResultModel):
         version = data.get("version", 1)
         if version not in (1, VERSION):
             raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {VERSION}. Update fkge.")
-        if version == 1:
-            data |= {"version": VERSION} | _version_1_fields(run)
+        if version == 1:  # which left the rest to other files of the run
+            about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
+            policies = with_policy(run, about["owners"])
+            data |= {"version": VERSION, "policies": policies} | {key: about[key] for key in ("arms", "two_tracks")}
         return cls.parse(data, path, way_out)
 
     def finished(self, arm: str) -> bool:
         """Whether all owners have finished `arm`."""
         return arm in self.mean
-
-
-def _version_1_fields(run: Path) -> dict[str, Any]:
-    """What version 1 left to other files of the run."""
-    about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
-    return {"arms": about["arms"], "two_tracks": about["two_tracks"], "policies": with_policy(run, about["owners"])}
 
 
 def with_policy(run: Path, owners: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from fkge.align.links import KINDS
 from fkge.align.psi import OverlapError
 from fkge.embed import load_tensors, make_model
 from fkge.embed.models import Kind
-from fkge.errors import SettingsError
+from fkge.errors import GraphError, SettingsError
 from fkge.experiment.owners import Masks
 from fkge.federation import Federation, FederationSettings, Links, Member, OwnerStore, PeerProfile
 from fkge.federation.owner import seed_of
@@ -35,17 +35,10 @@ from fkge.settings import TrainSettings
 def create_stores(
     folder: Path, federation: Federation, settings: FederationSettings, seed: int, progress: Progress = SILENT
 ) -> None:
-    """Create the store of every owner under ``folder/owners``.
+    """Create the store of every owner under ``folder/owners``; see `fkge.experiment.simulation.Simulation.create`.
 
     This is what owners do among themselves before they train: split off what they share, align (each pair, by private
     set intersection), exchange the form of their vectors, and agree on how aligned rows are initialised.
-
-    Args:
-        folder: of the simulation.
-        federation: the owners.
-        settings: how they federate.
-        seed: of everything random.
-        progress: of the alignment.
 
     Raises:
         SettingsError: the federation cannot work with these settings. Nothing is written then.
@@ -89,6 +82,16 @@ def create_stores(
         held = held_splits(name, federation.graphs, federation.pairs)
         chained = {split: anyhow[name][split] & ~mask for split, mask in held.items()}
         Masks(held, chained, ~apart[name]["valid"]).save(store.folder)
+
+
+def check_valid(federation: Federation) -> None:
+    """Refuse owners without validation triples."""
+    for name, member in federation.members.items():
+        if len(member.graph.valid) == 0:
+            raise GraphError(
+                name, "has no validation triples, by which an owner decides what it keeps",
+                "Add some: a valid file beside train and test, or more triples to split.",
+            )  # fmt: skip
 
 
 def federation_of(folder: Path, owners: Sequence[str]) -> Federation:

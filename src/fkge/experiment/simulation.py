@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fkge.errors import EngineError, GraphError, RunError, SettingsError, did_you_mean
+from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
 from fkge.experiment import results
 from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
@@ -30,19 +30,19 @@ from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
 from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Versus
-from fkge.experiment.setup import create_stores, federation_of
+from fkge.experiment.setup import check_valid, create_stores, federation_of
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
 from fkge.progress import SILENT, Progress, Task
 from fkge.results import ResultModel
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 COMPARED = ("mrr", "hits@10")
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
 
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[Record], None]
 
 
 class Specification(ResultModel):
@@ -58,14 +58,7 @@ class Specification(ResultModel):
 
 
 class Simulation:
-    """A simulation's folder. Make one with `create` or `open`.
-
-    Attributes:
-        folder: of the simulation.
-        spec: what was asked for.
-        settings: of the federation.
-        trace: its events.
-    """
+    """A simulation's folder. Make one with `create` or `open`."""
 
     def __init__(self, folder: Path, spec: Specification) -> None:
         self.folder = folder
@@ -108,12 +101,7 @@ class Simulation:
         arms = cls.check_asked(settings, baselines, engine, engine_options)
         two_tracks = settings.privacy.mode == "dp" or any(m.policy for m in federation.members.values())
         _check_central([arm for arm in arms if arm in CENTRAL], federation, settings, two_tracks)
-        for name, member in federation.members.items():
-            if len(member.graph.valid) == 0:
-                raise GraphError(
-                    name, "has no validation triples, by which an owner decides what it keeps",
-                    "Add some: a valid file beside train and test, or more triples to split.",
-                )  # fmt: skip
+        check_valid(federation)
         create_stores(folder, federation, settings, seed, progress)
         write_atomically(folder / "settings.toml", settings.to_toml().encode())
         spec = Specification(
@@ -127,24 +115,18 @@ class Simulation:
     def check_asked(
         settings: FederationSettings, baselines: Iterable[str], engine: str, engine_options: EngineOptions | None = None
     ) -> list[str]:
-        """The arms of a simulation, in their order.
-
-        Args:
-            settings: of the federation.
-            baselines: arms in addition to ``federated``.
-            engine, engine_options: see `create`.
+        """The arms of a simulation, in their order; the arguments are those of `create`.
 
         Raises:
             SettingsError: an arm, the engine or an option does not exist, or they do not go together.
         """
         check_engine(engine, list(engine_options or ()))
-        wanted = {"federated"}
-        for name in baselines:
+        wanted = ["federated", *baselines]
+        for name in wanted:
             if name not in ARMS:
                 raise SettingsError(f"there is no arm {name!r} among {', '.join(ARMS)}{did_you_mean(name, ARMS)}")
-            wanted.add(name)
         if settings.start == "alone":
-            wanted.add("independent")  # the others begin where it ends
+            wanted.append("independent")  # the others begin where it ends
         if settings.start == "alone" and settings.initial_epochs == 0:
             raise SettingsError("initial_epochs is 0, so there is no first training to begin with")
         return [arm for arm in ARMS if arm in wanted]
@@ -168,11 +150,6 @@ class Simulation:
         if not path.exists():
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
         return cls(folder, Specification.read(path, "Restore it from a copy, or run the simulation again."))
-
-    @property
-    def arms(self) -> list[str]:
-        """Names of the arms, in their order."""
-        return self.spec.arms
 
     @cached_property
     def owners(self) -> list[SimulatedOwner]:
@@ -232,7 +209,7 @@ class Simulation:
         return is_locked(folder / "lock")
 
     def _run(self, events: _Events, stop: Stop, options: EngineOptions) -> SimulationResult | None:
-        if pending := list(filter(self._unfinished, self.arms)):
+        if pending := list(filter(self._unfinished, self.spec.arms)):
             with ENGINES[self.spec.engine](self.owners, events.emit, **options) as engine:
                 for name in pending:
                     if name not in CENTRAL and not self._run_arm(engine, name, events, stop):
@@ -242,7 +219,7 @@ class Simulation:
                     with events.arms(central, self.settings.total_epochs):
                         engine.central(central, stop)
                         events.finished = not any(map(self._unfinished, central))
-        if any(map(self._unfinished, self.arms)):
+        if any(map(self._unfinished, self.spec.arms)):
             return None
         result = self.summary(compare=True)
         result.write(self.folder / results.FILE)
@@ -281,11 +258,11 @@ class Simulation:
         Args:
             compare: compare the federated arm with the others, which takes a while. All arms must be finished.
         """
+        settings, spec = self.settings, self.spec
         owners = {
-            owner.name: OwnerResult.of(owner, self.arms, _compare(owner, self.arms) if compare else {})
+            owner.name: OwnerResult.of(owner, spec.arms, _compare(owner, spec.arms) if compare else {})
             for owner in self.owners
         }
-        settings, spec = self.settings, self.spec
         finished = [record for record in self.trace.read() if record["event"] == "arm over"]
         return SimulationResult(
             version=results.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
@@ -325,16 +302,11 @@ def _compare(owner: SimulatedOwner, arms: Sequence[str]) -> Versus:
 
 
 class _Events:
-    """Events of an engine: into the trace, to a watcher, and onto a progress bar.
-
-    Attributes:
-        deaths: by owner, what its process died of.
-        finished: the arm that runs now has come to its end.
-    """
+    """Events of an engine: into the trace, to a watcher, and onto a progress bar."""
 
     def __init__(self, trace: Trace, owners: Sequence[str], progress: Progress, watch: Watch | None) -> None:
-        self.deaths: dict[str, str] = {}
-        self.finished = False
+        self.deaths: dict[str, str] = {}  # by owner, what its process died of
+        self.finished = False  # whether the arm that runs now has come to its end
         self._trace, self._owners, self._progress, self._watch = trace, owners, progress, watch
         self._task: Task | None = None
         self._epochs: dict[tuple[str, str], int] = {}

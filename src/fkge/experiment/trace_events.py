@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fkge.errors import RunError
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 EVENTS: dict[str, type[Event]] = {}
 """The class of each kind of record."""
@@ -90,12 +89,8 @@ class ExchangeAbandoned(PeerEvent, kind="given up"):
 class Worked(OwnerEvent, kind="work"):
     """The owner aggregated updates, trained, and perhaps validated (`score` is None if it did not).
 
-    Attributes:
-        since, until: start and end; by default `t`.
-        initial: the first training; peers: whose updates were aggregated.
-        epoch: trained so far; score, best: validation MRR now, and the highest so far.
-        improved: `score` is the highest; backtracked: the owner rolled back to its best vectors.
-        sent: bytes so far; spent: ε so far.
+    It lasted from `since` to `until`, by default `t`. See `fkge.experiment.history.Validation` for the other fields;
+    `sent` (bytes) and `spent` (ε) are sums so far.
     """
 
     since: float | None = None
@@ -154,7 +149,7 @@ class TrainingValidated(Event, kind="validated"):
     best: bool = False
 
 
-def parse(record: dict[str, Any]) -> Event | None:
+def parse(record: Record) -> Event | None:
     """Turn a record of a trace into an event; None if it is of a kind that no reader uses.
 
     Raises:

@@ -47,9 +47,7 @@ class LoggedRun:
     Attributes:
         name: ``ARM/OWNER``; empty for the whole.
         settings: by name; ``train.dim`` is ``dim`` in the section ``train``.
-        curves: values by metric and epoch.
-        last: metrics at the end.
-        files: to keep with it.
+        curves: values by metric and epoch; last: metrics at the end.
         finished: nothing more will be added.
     """
 

@@ -12,7 +12,7 @@ RUN/
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
@@ -36,7 +36,7 @@ from fkge.files import read_json, write_atomically
 from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.progress import SILENT, Progress
 from fkge.settings import TrainSettings
-from fkge.trace import Trace
+from fkge.trace import Record, Trace
 
 
 class RunResult(TypedDict):
@@ -115,7 +115,7 @@ class Run:
             graph = store if store.exists() else graph
         return cls(folder, load_graph(graph), settings)
 
-    def check_same(self, graph: Graph | None, given: dict[str, Any]) -> None:
+    def check_same(self, graph: Graph | None, given: Mapping[str, object]) -> None:
         """Refuse to resume with another graph, or settings that contradict the run's."""
         if graph is not None and graph.fingerprint != self.graph.fingerprint:
             raise RunError(
@@ -140,19 +140,18 @@ class Run:
 
         The result does not depend on how often it was interrupted.
         """
-        if self.result is not None:
-            return self.result
-        torch.set_num_threads(self.settings.threads)
+        if (found := self.result) is not None:
+            return found
         graph, settings = self.graph, self.settings
+        torch.set_num_threads(settings.threads)
         tables = make_tables(settings, len(graph.entities), len(graph.relations))
         trainer = Trainer(tables, graph.train, settings)
-        state = None
+        state, kept = None, list[Record]()
         checkpoint = self.folder / "checkpoint.safetensors"
         if checkpoint.exists():
             state = FitState(**load_checkpoint(checkpoint, trainer))
-            self.trace.keep([r for r in self.trace.read() if _happened(r, trainer.epoch, state.validated)])
-        else:
-            self.trace.keep([])
+            kept = [r for r in self.trace.read() if _happened(r, trainer.epoch, state.validated)]
+        self.trace.keep(kept)
         validate = self._validation(tables, progress)
         final = fit(trainer, _Folder(self), state=state, validate=validate, progress=progress, stop=stop)
         if final is None:
@@ -217,6 +216,6 @@ class _Folder:
         self.run.trace.write(name, **fields)
 
 
-def _happened(record: dict[str, Any], epoch: int, validated: int) -> bool:
+def _happened(record: Record, epoch: int, validated: int) -> bool:
     """Whether a trace record lies before a checkpoint; later ones will be written again."""
     return bool(record.get("epoch", 0) <= (validated if record.get("event") == "validated" else epoch))

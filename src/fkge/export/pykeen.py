@@ -49,11 +49,11 @@ def _halves(rows: Array) -> Array:
     return _complex(*np.split(rows, 2, axis=1))
 
 
-def _as_pykeen(tables: Tables) -> tuple[str, dict[str, Any], list[Array], list[Array]]:
+def _as_pykeen(tables: Tables) -> tuple[str, dict[str, float | str], list[Array], list[Array]]:
     """The name of PyKEEN's interaction, its arguments, and the representations of entities and relations."""
     model, own = tables.model, arrays(tables)
     entity, relation = own["entity"], own["relation"]
-    norm = {"p": model.norm, "power_norm": False}
+    norm: dict[str, float | str] = {"p": model.norm, "power_norm": False}
     if isinstance(model, Reciprocal):
         raise ExportError(
             f"reciprocal: {model.name}'s score is the mean over a relation and its inverse, and PyKEEN's is of one of "

@@ -2,7 +2,7 @@
 
 A participant is a function of its inputs: messages from peers, lost peers, expired timers, and the point of its own
 training at which each of them came. A `Recorder` writes all of these in order, with digests of every message sent;
-`fkge.experiment.replay` feeds a recording to an owner again. How long the owner took is not recorded.
+`tests/replay.py` feeds a recording to an owner again. How long the owner took is not recorded.
 
 A recording contains what peers sent. It is as private as the owner's store, and as large as all the messages.
 """

@@ -20,19 +20,14 @@ Shares = Mapping[str, Mapping[str, int]]
 """Number of entities in common, by owner and peer."""
 
 
-def learned(history: History, arm: str = "federated", *, width: int = 360) -> str:
+def learned(history: History, *, width: int = 360) -> str:
     """Draw who learned from whom: of the updates an owner translated, those it aggregated before its score improved.
 
     A row is an owner that learned, a column a peer it learned from. The area of a disc is the share of those updates;
-    without a ring, nothing was translated.
-
-    Args:
-        history: of a simulation.
-        arm: which arm.
-        width: of the view box; wider where there are many owners.
+    without a ring, nothing was translated. The figure is wider than `width` where there are many owners.
     """
     title = "Who learned from whom"
-    stage = history.stages.get(arm)
+    stage = history.stages.get("federated")
     if stage is None or not any(course.hosted for course in stage.courses.values()):
         return notice(width, title, "nothing was translated yet")
     if not any(course.tests for course in stage.courses.values()):
@@ -88,16 +83,15 @@ def _who(stage: Stage) -> str:
     return "Updates aggregated before the validation score improved, of those translated. " + "; ".join(parts)
 
 
-def network(history: History, shares: Shares | None = None, arm: str | None = None, *, width: int = 360) -> str:
+def network(history: History, shares: Shares | None = None, arm: str | None = None) -> str:
     """Draw the owners in a circle with their states, what they share, and running translations.
 
     Args:
         history: of a simulation.
         shares: entities in common; None: owners that have exchanged updates are linked.
         arm: which arm; None: the running one, or the last.
-        width: of the view box.
     """
-    title = "The federation: who shares with whom, and the state of each owner"
+    width, title = 360, "The federation: who shares with whom, and the state of each owner"
     stage = history.now if arm is None else history.stages.get(arm)
     if stage is None or not stage.courses:
         return notice(width, title, "no owner has started yet")

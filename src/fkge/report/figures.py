@@ -6,7 +6,6 @@ All of them accept a run in any state: one that has just started, an arm without
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +16,7 @@ from fkge.report.exchange_figures import learned as learned
 from fkge.report.exchange_figures import network as network
 from fkge.report.findings import PARTS, comparisons
 from fkge.report.formatting import epsilon, interval, score, signed
-from fkge.report.svg import SMALL, Drawing, Sample, Scale, around, fit, legend, notice, ticks, width_of
+from fkge.report.svg import SMALL, Drawing, Sample, Scale, around, fit, labelled, legend, notice, ticks, width_of
 
 ARMS = ("federated", "control", "independent", "permuted", "random", "poisoned", "fede", "unified")
 __all__ = ["accuracy", "curve", "gains", "learned", "network", "spending", "timeline"]
@@ -113,16 +112,16 @@ def _panel(history: History, owner: str, width: float, two_tracks: bool) -> Draw
 
 def _epoch_axes(drawing: Drawing, x: Scale, y: Scale) -> None:
     """Draw axes of validation MRR over epochs."""
-    drawing.y_axis(y, x.start, x.end, *_labelled(ticks(y.low, y.high, 4)))
+    drawing.y_axis(y, x.start, x.end, *labelled(ticks(y.low, y.high, 4)))
     marks = ticks(0, x.high, 5)
     drawing.x_axis(x, y.start, y.start, marks, [f"{mark:,.0f}" for mark in marks])
     drawing.text(x.end, y.start + 33, "epochs", "small quiet", "end")
     drawing.text(x.start, y.start + 33, "validation MRR", "small quiet")
 
 
-def curve(validations: Sequence[TrainingValidated], *, width: int = 560) -> str:
+def curve(validations: Sequence[TrainingValidated]) -> str:
     """Draw validation MRR over epochs of `fkge train`."""
-    title = "Validation MRR over epochs"
+    width, title = 560, "Validation MRR over epochs"
     if not validations:
         return notice(width, title, "no validation yet")
     best = max(found.mrr for found in validations)
@@ -285,7 +284,7 @@ def _forest(rows: Mapping[str, Comparison], part: str, over: str, width: float) 
     bounds = [0.0] + [bound for v in rows.values() for bound in (v.low, v.high)]
     low, high = around(bounds, 0.06)
     x = Scale(low, high, left, right)
-    drawing.x_axis(x, bottom, 24, *_labelled(ticks(low, high, 4), signs=True))
+    drawing.x_axis(x, bottom, 24, *labelled(ticks(low, high, 4), signs=True))
     drawing.text(left, bottom + 31, f"gain in MRR over {over}", "small quiet")
     drawing.line(x(0), 24, x(0), bottom, "zero")
     for i, (owner, v) in enumerate(rows.items()):
@@ -303,17 +302,16 @@ def _forest(rows: Mapping[str, Comparison], part: str, over: str, width: float) 
 # -- privacy ---------------------------------------------------------------------------------------
 
 
-def spending(history: History, budget: float | None = None, *, arm: str = "federated", width: int = 360) -> str:
-    """Draw the ε that each owner has spent.
+def spending(history: History, budget: float | None = None, *, width: int = 360) -> str:
+    """Draw the ε that each owner has spent in the federated arm.
 
     Args:
         history: of a simulation.
         budget: ε that each owner may spend; None: no limit was set.
-        arm: which arm.
         width: of the view box.
     """
     title = "ε spent, by owner"
-    stage = history.stages.get(arm)
+    stage = history.stages.get("federated")
     spent = {o: c.spent for o, c in stage.courses.items() if c.spent is not None} if stage else {}
     if not spent:
         return notice(width, title, "nothing was spent: no ε applies here, or nothing was sent yet")
@@ -354,11 +352,3 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
         if not found or point[0] - found[-1][0] >= 0.5 or i == len(points) - 1:
             found.append(point)
     return found
-
-
-def _labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[float], list[str]]:
-    """Ticks, and labels with as many decimal places as distinguish them."""
-    step = min((b - a for a, b in itertools.pairwise(values)), default=0.1)
-    places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
-    labels = [score(value, places) if value else "0" for value in values]
-    return values, [f"+{label}" if signs and value > 0 else label for value, label in zip(values, labels, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from fkge.errors import RunError
 from fkge.experiment.history import History
@@ -12,17 +12,18 @@ from fkge.experiment.results import FILE, SimulationResult
 from fkge.experiment.trace_events import TrainingValidated, read_events
 from fkge.files import read_json
 
+if TYPE_CHECKING:  # which imports torch
+    from fkge.experiment.training_run import RunResult
+
 
 @dataclass(frozen=True)
 class SimulationRun:
     """The folder of a simulation.
 
     Attributes:
-        folder: its path.
         settings: every setting, as TOML text.
         result: what was found, or as much of it as there is.
         finished: whether that is all; running: whether a process works on it now.
-        history: what happened.
     """
 
     folder: Path
@@ -53,24 +54,12 @@ class SimulationRun:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The folder of `fkge train`.
-
-    Attributes:
-        folder: its path.
-        settings: every setting, as TOML text.
-        result: metrics, and what was trained; None until it is finished.
-        validations: from its trace, oldest first.
-    """
+    """The folder of `fkge train`: its settings as TOML text, its result once finished, validations from its trace."""
 
     folder: Path
     settings: str
-    result: dict[str, Any] | None
+    result: RunResult | None
     validations: list[TrainingValidated]
-
-    @property
-    def splits(self) -> dict[str, dict[str, float]]:
-        """Metrics by split."""
-        return {k: v for k, v in (self.result or {}).items() if isinstance(v, dict) and "mrr" in v}
 
 
 def clock_of(engine: str) -> str:
@@ -112,6 +101,7 @@ def _simulation(run: Path) -> SimulationRun:
 def _training(run: Path) -> TrainingRun:
     settings = (run / "settings.toml").read_text(encoding="utf-8")
     way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {run}"
-    result = read_json(run / "result.json", way_out) if (run / "result.json").exists() else None
+    path = run / "result.json"
+    result = cast("RunResult", read_json(path, way_out)) if path.exists() else None
     validations = [event for event in read_events(run) if isinstance(event, TrainingValidated)]
     return TrainingRun(run, settings, result, validations)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from fkge.report.formatting import score
+
 TEXT, SMALL = 12, 11
 """Sizes of text, as in the style sheet."""
 
@@ -94,6 +96,14 @@ def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
             break
     found = [round(i * step * factor, 12) for i in range(first, last + 1)]
     return found or [low]
+
+
+def labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[float], list[str]]:
+    """Ticks, and labels of scores with as many decimal places as distinguish them."""
+    step = min((b - a for a, b in pairwise(values)), default=0.1)
+    places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
+    labels = [score(value, places) if value else "0" for value in values]
+    return values, [f"+{label}" if signs and value > 0 else label for value, label in zip(values, labels, strict=True)]
 
 
 def around(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:

@@ -43,10 +43,10 @@ def colours() -> str:
     )
 
 
-def standalone(figure: str, *, font: str = FONT) -> str:
+def standalone(figure: str) -> str:
     """Make a figure a file of its own, with its colours, light or dark as the viewer prefers."""
     style = (
-        f".fig {{ {properties(LIGHT)} --font: {font}; background: var(--paper); }}\n"
+        f".fig {{ {properties(LIGHT)} --font: {FONT}; background: var(--paper); }}\n"
         f"@media (prefers-color-scheme: dark) {{ .fig {{ {properties(DARK)} }} }}\n{FIGURES}"
     )
     return _with_style(figure, style)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fkge.report.formatting import duration, score
-from fkge.report.svg import SMALL, Drawing, Sample, Scale, Shape, around, fit, legend, notice, ticks, width_of
+from fkge.report.svg import SMALL, Drawing, Sample, Scale, Shape, around, fit, labelled, legend, notice, ticks, width_of
 from fkge.tune.space import Choice, Parameter
 from fkge.tune.spec import PhaseResult, TrialRow
 
@@ -17,8 +17,6 @@ MARKS: Mapping[str, tuple[Shape, str, str]] = {
     "cut": ("diamond", "back", "cut by the end of the search"),
 }
 """Shape, role and meaning of a trial's mark, by its state."""
-
-_BEST = Sample("circle", "full", "best")
 
 
 def value_text(value: Any) -> str:
@@ -33,17 +31,14 @@ def _number(value: float) -> str:
 
 
 def course(found: PhaseResult, *, width: int = 700) -> str:
-    """Draw every trial's score at the time it ended, and the best one so far.
-
-    Args:
-        found: a phase of a search.
-        width: of the view box.
-    """
+    """Draw every trial's score at the time it ended, and the best one so far."""
     title = "Best validation MRR over time"
     rows = sorted(_scored(found), key=lambda row: row.at)
     if not rows:
         return notice(width, title, "no trial was validated")
-    key = _legend(rows, width, Sample("stroke", "line federated", "best so far"))
+    states = {row.state for row in rows}
+    samples = [Sample("stroke", "line federated", "best so far"), Sample("circle", "full", "best")]
+    key = legend([*samples, *(Sample(s, r, w) for state, (s, r, w) in MARKS.items() if state in states)], width)
     best = found.winner or rows[-1]
     drawing = Drawing(width, 250 + key.height, title, f"{len(rows)} trials; best {score(best.score)}")
     drawing.place(key, 0, 0)
@@ -51,7 +46,7 @@ def course(found: PhaseResult, *, width: int = 700) -> str:
     end = max([found.seconds] + [row.at for row in rows]) or 1.0
     unit, name = (60.0, "minutes") if end >= 180 else (1.0, "seconds")
     x, y = Scale(0, end, 44, width - 12), _scores(rows, bottom, top)
-    _y_axis(drawing, y, x.start, x.end)
+    drawing.y_axis(y, x.start, x.end, *labelled(ticks(y.low, y.high, 4)))
     marks = ticks(0, end / unit, 8 if width > 600 else 4)
     drawing.x_axis(Scale(0, end / unit, x.start, x.end), bottom, top, marks, [f"{mark:,g}" for mark in marks])
     drawing.text(x.end, bottom + 32, f"{name} searched", "small quiet", "end")
@@ -71,16 +66,10 @@ def course(found: PhaseResult, *, width: int = 700) -> str:
     return str(drawing)
 
 
-def importance(found: PhaseResult, *, width: int = 520, most: int = 12) -> str:
-    """Draw the importance of each parameter as a bar.
-
-    Args:
-        found: a phase of a search that has importances.
-        width: of the view box.
-        most: how many bars at most.
-    """
-    title = "Importance of each setting"
-    bars = list(found.importance.items())[:most]
+def importance(found: PhaseResult) -> str:
+    """Draw the importance of the most important parameters as bars."""
+    width, title = 520, "Importance of each setting"
+    bars = list(found.importance.items())[:12]
     if not bars:
         return notice(width, title, "too few trials to tell")
     left = 10 + min(width * 0.45, max(width_of(name) for name, _ in bars))
@@ -95,15 +84,9 @@ def importance(found: PhaseResult, *, width: int = 520, most: int = 12) -> str:
     return str(drawing)
 
 
-def slice_of(found: PhaseResult, parameter: Parameter, *, width: int = 340) -> str:
-    """Draw every trial's score over its value of a parameter.
-
-    Args:
-        found: a phase of a search.
-        parameter: which.
-        width: of the view box.
-    """
-    label, title = parameter.label, f"Validation MRR by {parameter.label}"
+def slice_of(found: PhaseResult, parameter: Parameter) -> str:
+    """Draw every trial's score over its value of a parameter."""
+    width, label, title = 340, parameter.label, f"Validation MRR by {parameter.label}"
     rows = [row for row in _scored(found) if label in row.parameters]
     if not rows:
         return notice(width, title, "no trial had a value of it")
@@ -111,7 +94,7 @@ def slice_of(found: PhaseResult, parameter: Parameter, *, width: int = 340) -> s
     drawing.text(0, 14, fit(label, width), "strong", tip=label)
     left, right, top, bottom = 44.0, width - 12.0, 30.0, 170.0
     y = _scores(_scored(found), bottom, top)
-    _y_axis(drawing, y, left, right)
+    drawing.y_axis(y, left, right, *labelled(ticks(y.low, y.high, 4)))
     if isinstance(parameter.domain, Choice):
         _choices(drawing, rows, parameter, y, (left, right), found.best)
         return str(drawing)
@@ -152,13 +135,6 @@ def _scores(rows: Sequence[TrialRow], bottom: float, top: float) -> Scale:
     return Scale(*around([row.score for row in rows if row.score is not None]), bottom, top)
 
 
-def _y_axis(drawing: Drawing, y: Scale, left: float, right: float) -> None:
-    marks = ticks(y.low, y.high, 4)
-    step = marks[1] - marks[0] if len(marks) > 1 else 0.1
-    places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
-    drawing.y_axis(y, left, right, marks, [score(mark, places) if mark else "0" for mark in marks])
-
-
 def _log_ticks(low: float, high: float) -> list[float]:
     """Logarithms of round numbers between two logarithms: 1, 2 and 5 times powers of ten, or of ten alone."""
     found = [
@@ -197,8 +173,3 @@ def _mark(drawing: Drawing, row: TrialRow, x: float, y: float, best: int | None,
         drawing.mark("circle", x, y, 5, "full", f"{tip}; the best")
     else:
         drawing.mark(shape, x, y, 3.2, role, tip)
-
-
-def _legend(rows: Sequence[TrialRow], width: float, *more: Sample) -> Drawing:
-    states = {row.state for row in rows}
-    return legend([*more, _BEST, *(Sample(s, r, w) for state, (s, r, w) in MARKS.items() if state in states)], width)

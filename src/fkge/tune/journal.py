@@ -6,6 +6,7 @@ killed process did not finish is cut off when the search is continued.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import numpy as np
 
 from fkge.errors import need
 from fkge.files import FileLock
+from fkge.tune.proposal import Values
 from fkge.tune.spec import Phase, Spec, TrialRow
 
 if TYPE_CHECKING:
@@ -73,18 +75,14 @@ class _Lock:
 
 
 class Journal:
-    """The studies of a search, one for each phase.
-
-    Args:
-        folder: of the search.
-        spec: of the search.
-    """
+    """The studies of a search, one for each phase, in the search's folder."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
         self._optuna = require()
+        self._states = self._optuna.trial.TrialState
         self._spec = spec
         lock: Any = _Lock(folder / "journal.lock")
         with experimental():
@@ -94,15 +92,11 @@ class Journal:
     def repair(folder: Path) -> None:
         """Cut off what a killed process left of a line. No other process may have the journal open."""
         path = folder / JOURNAL
-        if not path.exists():
-            return
-        content = path.read_bytes()
-        if whole := content[: content.rfind(b"\n") + 1]:
-            if len(whole) < len(content):
-                with path.open("rb+") as file:
-                    file.truncate(len(whole))
+        content = path.read_bytes() if path.exists() else b""
+        if whole := content.rfind(b"\n") + 1:
+            os.truncate(path, whole)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def study(self, phase: Phase, worker: int = 0) -> optuna.Study:
         """The study of a phase, made if there is none, with a sampler seeded for the next trial.
@@ -139,14 +133,14 @@ class Journal:
             return pruners.NopPruner()
         return pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=WARMUP * self._spec.epochs_between_validations)
 
-    def start(self, phase: Phase, first: Sequence[dict[str, Any]]) -> None:
+    def start(self, phase: Phase, first: Sequence[Values]) -> None:
         """Put the first trials into a phase's study, unless it has any."""
         study = self.study(phase)
         if not study.get_trials(deepcopy=False):
             for parameters in first:
                 self.enqueue(study, parameters)
 
-    def enqueue(self, study: optuna.Study, parameters: dict[str, Any], **attributes: Any) -> None:
+    def enqueue(self, study: optuna.Study, parameters: Values, **attributes: Any) -> None:
         """Have a trial of these parameters tried next."""
         with experimental():
             study.enqueue_trial(parameters, user_attrs=attributes, skip_if_exists=False)
@@ -157,7 +151,7 @@ class Journal:
         Returns:
             How many are tried again.
         """
-        states = self._optuna.trial.TrialState
+        states = self._states
         study, again = self.study(phase), 0
         trials = study.get_trials(deepcopy=False)
         repeated = {trial.user_attrs.get("again") for trial in trials}
@@ -176,17 +170,15 @@ class Journal:
 
     def fail_running(self, phase: Phase, process: int) -> None:
         """Mark what a process that died has left running as failed."""
-        states = self._optuna.trial.TrialState
         study = self.study(phase)
-        for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+        for trial in study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
             if trial.user_attrs.get("process") == process:
-                study.tell(trial.number, state=states.FAIL)
+                study.tell(trial.number, state=self._states.FAIL)
 
     def rows(self, phase: Phase) -> list[TrialRow]:
         """The trials of a phase that have begun."""
-        states = self._optuna.trial.TrialState
         trials = self.study(phase).get_trials(deepcopy=False)
-        return [_row(trial) for trial in trials if trial.state != states.WAITING]
+        return [_row(trial) for trial in trials if trial.state != self._states.WAITING]
 
     def importance(self, phase: Phase) -> dict[str, float]:
         """The importance of each parameter, largest first; empty where there are too few trials to tell.
@@ -194,8 +186,7 @@ class Journal:
         Pruned trials count with what they had reached: on few trials leaving them out would leave out most of what is
         known about bad settings.
         """
-        states = self._optuna.trial.TrialState
-        ended = self.study(phase).get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+        ended = self.study(phase).get_trials(deepcopy=False, states=(self._states.COMPLETE, self._states.PRUNED))
         found = [trial for trial in ended if "score" in trial.user_attrs]
         if len(found) < FEWEST:
             return {}
@@ -219,18 +210,15 @@ def _row(trial: optuna.trial.FrozenTrial) -> TrialRow:
     """What the journal says of a trial."""
     told, name = trial.user_attrs, trial.state.name.lower()
     ended = STATES.get(told.get(_ENDED, ""), "failed" if name in ("fail", "complete", "pruned") else "running")
-    why = told.get("why", "" if ended != "failed" else "its process died")
-    return TrialRow.model_validate(
-        {
-            "number": trial.number, "state": ended, "score": told.get("score"), "why": why,
-            "epochs": told.get("epochs", 0), "best_epoch": told.get("best_epoch", 0),
-            "seconds": told.get("seconds", 0.0), "at": told.get("at", 0.0), "parameters": dict(trial.params),
-            "settings": told.get("settings", {}),
-        }
-    )  # fmt: skip
+    unknown: Values = {
+        "score": None, "why": "its process died" if ended == "failed" else "", "epochs": 0, "best_epoch": 0,
+        "seconds": 0.0, "at": 0.0, "settings": {},
+    }  # fmt: skip
+    known = {"number": trial.number, "state": ended, "parameters": dict(trial.params)}
+    return TrialRow.model_validate(unknown | told | known)
 
 
 def best_of(rows: Sequence[TrialRow]) -> TrialRow | None:
     """The trial with the highest score, the first one of equals; None if none has a score."""
-    scored = [row for row in rows if row.score is not None]
-    return max(scored, key=lambda row: (row.score or 0.0, -row.number)) if scored else None
+    scored = (row for row in rows if row.score is not None)
+    return max(scored, key=lambda row: (row.score or 0.0, -row.number), default=None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from fkge.experiment.owners import SimulatedOwner
 from fkge.federation import FederationSettings, Owner, PeerProfile
 from fkge.federation.owner.finish import close_account, final_vectors
 from fkge.federation.owner.store import OwnerStore, widths
+from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
 from fkge.privacy import Head
 from fkge.settings import SettingValues, TrainSettings
@@ -41,13 +41,9 @@ Limit = Callable[[], Literal["time", "cut"] | None]
 
 @dataclass
 class Attempt:
-    """The outcome of one training.
+    """The outcome of one training, with the best vectors of a graph.
 
-    Attributes:
-        score: the best validation MRR; None if there was no validation.
-        epochs: trained; best_epoch: the one with that score.
-        ended: why it ended.
-        tables: the best vectors, of a graph.
+    `score` is the best validation MRR, None if there was no validation, reached at `best_epoch` of so many `epochs`.
     """
 
     score: float | None = None
@@ -153,7 +149,8 @@ class FederationObjective:
             peer: PeerProfile(known.common, trains[peer].model, widths(make_model(trains[peer])))
             for peer, known in store.peers.items()
         }
-        return _TunedOwner(replace(store, settings=own, peers=peers), self._scratch, course)
+        changed = replace(store, settings=own, peers=peers)
+        return _TunedOwner(**vars(changed), course=course, scratch=self._scratch)
 
 
 @dataclass
@@ -221,6 +218,10 @@ class _TunedOwner(SimulatedOwner):
     """An owner that is not scored on its test triples, and leaves no results."""
 
     course: _Course
+    scratch: Path
+
+    def workspace(self, arm: str) -> Workspace:
+        return Workspace(self.scratch / arm / self.name)
 
     def owner(
         self, arm: Arm, late: bool = False, secret: int | None = None, ledger: Head | None = None
@@ -233,8 +234,8 @@ class _TunedOwner(SimulatedOwner):
         self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
     ) -> bool:
         """Finish the owner's private track, if it has one; its score on validation triples is what counts."""
-        if arm.peers and self.store.two_tracks:
-            found = final_vectors(self.store, owner, self.deciding(shared=False), emit, stop)
+        if arm.peers and self.two_tracks:
+            found = final_vectors(self, owner, self.deciding(shared=False), emit, stop)
             if found is None:
                 return False
             if (private := found[1]) is not None:
@@ -253,8 +254,3 @@ def brief(settings: SettingValues) -> str:
         if key in values:
             words.append(f"{key} {values[key]:.3g}" if isinstance(values[key], float) else f"{key} {values[key]}")
     return ", ".join(words)
-
-
-def now() -> float:
-    """Seconds of a clock that all processes of a machine share."""
-    return time.monotonic()

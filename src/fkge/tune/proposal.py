@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fkge.federation import FederationSettings
 from fkge.settings import Settings, SettingValues, TrainSettings
 from fkge.tune import space
 from fkge.tune.space import Choice, Condition, Parameter, Range
+
+if TYPE_CHECKING:
+    import optuna
 
 Values = dict[str, Any]
 """Settings by key; those of a section as ``section.key``."""
@@ -19,20 +22,11 @@ DIGITS = 4
 """Of proposed numbers, so that a recipe can be read; they are trained with as they stand there."""
 
 
-class Suggesting(Protocol):
-    """The part of Optuna's ``Trial`` that proposes values."""
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any: ...
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int: ...
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
-
-
 @dataclass(frozen=True)
 class Proposal:
     """What is searched, around a start, beside what is fixed.
 
     Attributes:
-        kind: the class of the settings.
         start: every setting of the first trial.
         fixed: the settings that are never changed; `start` has them too.
         parameters: what is searched, wide enough to have the start in it.
@@ -64,7 +58,7 @@ class Proposal:
         """What the keys of a training's settings begin with."""
         return SECTION if issubclass(self.kind, FederationSettings) else ""
 
-    def suggest(self, trial: Suggesting) -> Values:
+    def suggest(self, trial: optuna.Trial) -> Values:
         """Let a trial propose a value for everything that matters, and return all settings."""
         return self._walk(lambda parameter: _suggest(trial, parameter))
 
@@ -91,7 +85,7 @@ class Proposal:
 
     def parameters_of(self, values: SettingValues) -> Values:
         """The parameters, by label, by which a trial has these values."""
-        found: dict[str, Any] = {}
+        found: Values = {}
 
         def take(parameter: Parameter) -> Any:
             value = values[parameter.key]
@@ -156,7 +150,7 @@ def _flat(settings: Settings, keys: Callable[[Settings], Iterable[str]], prefix:
 
 def nested(values: SettingValues) -> Values:
     """The reverse of `flat`, for `Settings.build`."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     for key, value in values.items():
         section, dot, name = key.rpartition(".")
         (found.setdefault(section, {}) if dot else found)[name] = value
@@ -199,7 +193,7 @@ def _is_single(domain: Choice | Range) -> bool:
     return isinstance(domain, Choice) and len(domain.values) == 1
 
 
-def _suggest(trial: Suggesting, parameter: Parameter) -> Any:
+def _suggest(trial: optuna.Trial, parameter: Parameter) -> Any:
     domain = parameter.domain
     if isinstance(domain, Choice):
         if _is_single(domain):

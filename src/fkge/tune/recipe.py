@@ -1,14 +1,22 @@
-"""The best settings of a search as a TOML file, for ``--config``."""
+"""What a search writes: its best settings as a TOML file, for ``--config``, and its page.
+
+The page is one HTML file that needs nothing else, made from ``report/templates/tune.html``.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fkge.federation import FederationSettings
+from fkge.files import write_atomically
+from fkge.report import render_template
 from fkge.report.formatting import duration
 from fkge.settings import Settings, TrainSettings, toml_value
-from fkge.tune.spec import PhaseResult, Spec
+from fkge.tune import figures
+from fkge.tune.spec import PhaseResult, Spec, TuneResult
 
+TITLES = {"train": "Search", "lone": "Owners alone (control)", "federated": "The federation"}
 LOCAL = ("seed", "device", "threads", "kernels")
 """Settings of a run and a machine; a recipe leaves them out."""
 
@@ -44,6 +52,23 @@ def recipe_text(spec: Spec, found: PhaseResult, settings: TrainSettings | Federa
         settings = settings.model_copy(update={"epochs": max(1, best.best_epoch)})
         lines.append("# The graph has no validation triples of its own, so epochs is where the search found the best.")
     return "\n".join(lines) + "\n" + _toml(settings)
+
+
+def write_page(path: Path, spec: Spec, found: TuneResult, recipe: str) -> None:
+    """Write the page.
+
+    Args:
+        path: the HTML file.
+        spec: of the search.
+        found: what it found.
+        recipe: text of ``recipe.toml``; empty if there is none.
+    """
+    parameters = {phase: spec.proposal(phase).parameters for phase in spec.phases}
+    text = render_template(
+        "tune.html", spec=spec, found=found, recipe=recipe, titles=TITLES, draw=figures, parameters=parameters,
+        folder=path.resolve().parent.name,
+    )  # fmt: skip
+    write_atomically(path, text.encode())
 
 
 def _toml(settings: Settings) -> str:

@@ -44,8 +44,6 @@ class Parameter:
     """A setting that is searched.
 
     Attributes:
-        key: the setting.
-        domain: its values.
         when: settings under which it matters; under others it has its `NEUTRAL` value.
         name: of the parameter in the study, where a setting has different values for different models.
         lone: it matters to owners that train alone too.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Literal
 
 from pydantic import Field
 
@@ -10,7 +11,7 @@ from fkge.errors import SettingsError
 from fkge.federation import FederationSettings
 from fkge.results import ResultModel
 from fkge.settings import TrainSettings
-from fkge.tune.proposal import Proposal, nested
+from fkge.tune.proposal import Proposal, Values, nested
 
 Phase = Literal["train", "lone", "federated"]
 """``train`` of a graph; of a federation ``lone``, owners that train alone, then ``federated``."""
@@ -43,8 +44,8 @@ class Spec(ResultModel):
     minutes: float
     jobs: int
     pruner: Pruner
-    start: dict[str, Any]
-    fixed: dict[str, Any]
+    start: Values
+    fixed: Values
     split_off: bool = False
 
     @property
@@ -70,8 +71,8 @@ class Spec(ResultModel):
     @property
     def epochs_between_validations(self) -> int:
         """Of the first trial."""
-        start = self.start
-        return int(start["validate_every"] if self.kind == "graph" else start["epochs"] * start["test_every"])
+        keys = ("validate_every",) if self.kind == "graph" else ("epochs", "test_every")
+        return math.prod(self.start[key] for key in keys)
 
     def proposal(self, phase: Phase) -> Proposal:
         """What is searched in a phase.
@@ -106,8 +107,8 @@ class TrialRow(ResultModel):
     best_epoch: int
     seconds: float
     at: float
-    parameters: dict[str, Any]
-    settings: dict[str, Any]
+    parameters: Values
+    settings: Values
 
     @property
     def rank_key(self) -> float:
@@ -115,13 +116,20 @@ class TrialRow(ResultModel):
         return 1.0 if self.score is None else -self.score
 
 
+class Best(ResultModel):
+    """The best trial of a phase so far, in ``best.json``: its number, validation MRR, and every setting of it."""
+
+    number: int
+    score: float
+    best_epoch: int
+    settings: Values
+
+
 class PhaseResult(ResultModel):
     """One phase of a search.
 
     Attributes:
-        phase: which; seconds: spent on it.
-        trials: all of them, in order.
-        best: number of the best one; None if none was validated.
+        best: number of the best trial; None if none was validated.
         importance: of each parameter, largest first, summing to 1; empty where there are too few trials to tell.
         hurried: the best trial was still improving when its time was up, so the search may have found what learns
             fastest rather than what is best in the end.
@@ -149,7 +157,6 @@ class TuneResult(ResultModel):
 
     Attributes:
         finished: the budget is used up; else it can be continued.
-        phases: see `PhaseResult`.
         test: of a graph with a test split, metrics of the best trial's vectors there. Nothing was chosen by them.
         recipe, page: paths of the files written; recipe is None if no trial was validated.
     """

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from fkge.embed import Trainer, make_tables
 from fkge.errors import GraphError, RunError, SettingsError
-from fkge.federation import Federation, FederationSettings
+from fkge.federation import FederationSettings
 from fkge.graph import Graph, split_triples
 from fkge.settings import Settings, SettingValues, TrainSettings
 from fkge.tune import space
-from fkge.tune.proposal import nested
+from fkge.tune.proposal import Values, nested
 
 VALID_SHARE = 0.05
 
@@ -32,7 +30,7 @@ def start_of(kind: type[Settings], given: SettingValues, *, triples: int, seed: 
         SettingsError: they do not go together.
     """
     graph = kind is TrainSettings
-    values: dict[str, Any] = {}
+    values: Values = {}
     if not config:
         prefix = "" if graph else "train."
         values = {prefix + key: value for key, value in _start_with(given.get(prefix + "model"), triples).items()}
@@ -81,16 +79,6 @@ def with_valid(graph: Graph, seed: int) -> Graph:
     return replace(graph, splits={**graph.splits, "train": train, "valid": valid})
 
 
-def check_valid(federation: Federation) -> None:
-    """Refuse owners without validation triples, as `fkge simulate` does."""
-    for name, member in federation.members.items():
-        if len(member.graph.valid) == 0:
-            raise GraphError(
-                name, "has no validation triples, by which an owner decides what it keeps",
-                "Add some: a valid file beside train and test, or more triples to split.",
-            )  # fmt: skip
-
-
 def check_trains(graph: Graph, start: Settings) -> None:
     """Raise the error that the first trial would end with."""
     assert isinstance(start, TrainSettings)
@@ -107,8 +95,3 @@ def check_privacy(start: FederationSettings) -> None:
             f"privacy.mode is {start.privacy.mode!r}: every trial would release vectors, and pay for them; tune "
             "without noise, on data that may be used for it, and set the privacy mode in `fkge simulate`"
         )
-
-
-def largest(graphs: Iterable[Graph]) -> int:
-    """Training triples of the largest graph."""
-    return max(len(graph.train) for graph in graphs)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fkge.embed import load_model
 from fkge.errors import EngineError, RunError, SettingsError
 from fkge.evaluation import evaluate
-from fkge.experiment.setup import create_stores
+from fkge.experiment.engines.workers import sigint_blocked
+from fkge.experiment.setup import check_valid, create_stores
 from fkge.federation import Federation, FederationSettings
 from fkge.files import FileLock, read_json, write_atomically
 from fkge.graph import Graph, load_graph, save_graph
@@ -22,12 +23,11 @@ from fkge.progress import SILENT, Progress, Task
 from fkge.report.formatting import duration
 from fkge.settings import Settings, SettingValues
 from fkge.tune.journal import Journal, best_of, require
-from fkge.tune.objective import brief, now
-from fkge.tune.page import write_page
-from fkge.tune.proposal import flat, nested
-from fkge.tune.recipe import recipe_text
-from fkge.tune.spec import Phase, PhaseResult, Pruner, Spec, TrialRow, TuneResult
-from fkge.tune.start import check_budget, check_privacy, check_trains, check_valid, with_valid
+from fkge.tune.objective import brief
+from fkge.tune.proposal import Values, flat, nested
+from fkge.tune.recipe import recipe_text, write_page
+from fkge.tune.spec import Best, Phase, PhaseResult, Pruner, Spec, TrialRow, TuneResult
+from fkge.tune.start import check_budget, check_privacy, check_trains, with_valid
 from fkge.tune.worker import read_best, run_trials, work
 
 SPEC, RESULT, PAGE, RECIPE = "tune.json", "result.json", "tune.html", "recipe.toml"
@@ -38,12 +38,7 @@ SECONDS_BETWEEN_DRAWINGS = 1.0
 
 
 class Tuning:
-    """A search's folder. Make one with `create` or `open`.
-
-    Attributes:
-        folder: of the search.
-        spec: what was asked for.
-    """
+    """A search's folder. Make one with `create` or `open`."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self.folder, self.spec = folder, spec
@@ -179,12 +174,12 @@ class Tuning:
         found = read_json(path, "Remove it, and continue.") if path.exists() else {}
         return {phase: float(seconds) for phase, seconds in found.items()}
 
-    def _first(self, phase: Phase) -> list[dict[str, Any]]:
+    def _first(self, phase: Phase) -> list[Values]:
         """Parameters of the first trials of a phase: a federation's begin with the best of the lone owners' too."""
         proposal = self.spec.proposal(phase)
         first = proposal.first()
         if phase == "federated" and (lone := read_best(self.folder / "best" / "lone")) is not None:
-            again = {key: value for key, value in lone["settings"].items() if key.startswith("train.")}
+            again = {key: value for key, value in lone.settings.items() if key.startswith("train.")}
             first.insert(1, proposal.parameters_of({**proposal.start, **again}))
         return [parameters for i, parameters in enumerate(first) if parameters not in first[:i]]
 
@@ -192,7 +187,7 @@ class Tuning:
         self, phase: Phase, spent: dict[str, float], journal: Journal, progress: Progress, stop: Callable[[], bool]
     ) -> None:
         """Spend the rest of a phase's time."""
-        origin = now() - spent.get(phase, 0.0)
+        origin = time.monotonic() - spent.get(phase, 0.0)
         name = {"train": "tuning", "lone": "tuning owners alone", "federated": "tuning the federation"}[phase]
         with progress.task(name, round(self.spec.seconds), "s") as task:
             shown = _Shown(self, phase, origin, spent, journal, task)
@@ -225,11 +220,8 @@ class Tuning:
             nonlocal count
             process = context.Process(target=work, args=(str(self.folder), phase, count, origin, flag), daemon=True)
             # Ctrl-C reaches all processes of a terminal, and what it means the parent decides: the child inherits this.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
+            with sigint_blocked():
                 process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             processes[count], count = process, count + 1
 
         try:
@@ -287,13 +279,13 @@ class Tuning:
         failed = [row for phase in found.phases for row in phase.trials if row.state == "failed"]
         if found.finished and failed and all(phase.winner is None for phase in found.phases):
             raise SettingsError(f"every trial failed; the last one: {failed[-1].why}. More --minutes may help")
-        changes: dict[str, Any] = {"page": str(self.folder / PAGE)}
+        changes: dict[str, object] = {"page": str(self.folder / PAGE)}
         for phase in found.phases:
             kept = read_best(self.folder / "best" / phase.phase)
             if kept is None:
                 continue
             file = self.folder / ("lone.toml" if phase.phase == "lone" else RECIPE)
-            settings = spec.settings.build(nested(kept["settings"]))
+            settings = spec.settings.build(nested(kept.settings))
             write_atomically(file, recipe_text(spec, phase, settings).encode())
             changes |= {"recipe": str(file)} if file.name == RECIPE else {}
         if found.finished and (scores := self._test(found)) is not None:
@@ -307,7 +299,7 @@ class Tuning:
     def _test(self, found: TuneResult) -> dict[str, float] | None:
         """Test metrics of the best vectors of a graph: looked at once, when nothing is left to choose."""
         folder = self.folder / "best" / "train"
-        if self.spec.kind != "graph" or not (folder / "model.safetensors").exists():
+        if not (folder / "model.safetensors").exists():
             return None
         graph = load_graph(self.folder / "graph.safetensors")
         if len(graph.test) == 0:
@@ -331,7 +323,7 @@ class _Shown:
 
     def draw(self) -> None:
         """Move the bar, and write the seconds spent, at most once a second."""
-        moment = now()
+        moment = time.monotonic()
         if moment - self._drawn < SECONDS_BETWEEN_DRAWINGS:
             return
         self._drawn = moment
@@ -343,15 +335,15 @@ class _Shown:
 
     def save(self) -> None:
         """Write how many seconds are spent."""
-        self._spent[self._phase] = now() - self._origin
+        self._spent[self._phase] = time.monotonic() - self._origin
         _write_spent(self._tuning.folder, self._spent)
 
     def told(self) -> None:
         """Say how many trials are done, and which is the best; at most once a second."""
         self.draw()
-        if now() - self._told < SECONDS_BETWEEN_DRAWINGS:
+        if time.monotonic() - self._told < SECONDS_BETWEEN_DRAWINGS:
             return
-        self._told = now()
+        self._told = time.monotonic()
         rows = [row for row in self._journal.rows(self._phase) if row.state != "running"]
         if len(rows) == self._trials:
             return
@@ -361,18 +353,15 @@ class _Shown:
         if best is not None and best.score is not None:
             self._figures |= {"best": best.score, "with": brief(best.settings)}
         if self._figures.get("best") != before:  # a line in a log, too
-            left = max(0.0, self._tuning.spec.seconds - (now() - self._origin))
+            left = max(0.0, self._tuning.spec.seconds - (time.monotonic() - self._origin))
             self._task.advance(0, **self._figures, left=duration(left))
 
 
-# -- parts of the above ----------------------------------------------------------------------------
-
-
-def _completed(row: TrialRow, kept: SettingValues | None) -> TrialRow:
+def _completed(row: TrialRow, kept: Best | None) -> TrialRow:
     """A row with the score that was kept of it, where its process died before it could write that down."""
-    if kept is None or kept["number"] != row.number or row.score is not None:
+    if kept is None or kept.number != row.number or row.score is not None:
         return row
-    return row.model_copy(update={"score": kept["score"], "best_epoch": kept["best_epoch"]})
+    return row.model_copy(update={"score": kept.score, "best_epoch": kept.best_epoch})
 
 
 def _hurried(row: TrialRow, seconds: float) -> bool:
@@ -382,5 +371,5 @@ def _hurried(row: TrialRow, seconds: float) -> bool:
 
 
 def _write_spent(folder: Path, spent: Mapping[str, float]) -> None:
-    text = "{" + ", ".join(f'"{phase}": {seconds:.2f}' for phase, seconds in spent.items()) + "}"
-    write_atomically(folder / "spent.json", text.encode())
+    rounded = {phase: round(seconds, 2) for phase, seconds in spent.items()}
+    write_atomically(folder / "spent.json", json.dumps(rounded).encode())

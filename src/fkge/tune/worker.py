@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from time import monotonic
+from typing import Any, Literal
 
 from fkge.embed import save_model
-from fkge.errors import RunError, SettingsError
-from fkge.files import FileLock, write_atomically
+from fkge.errors import SettingsError
+from fkge.files import FileLock
 from fkge.graph import load_graph
 from fkge.settings import SettingValues
 from fkge.tune.journal import Journal, require
-from fkge.tune.objective import Attempt, FederationObjective, GraphObjective, Objective, now
-from fkge.tune.proposal import Proposal
-from fkge.tune.spec import Phase, Spec
+from fkge.tune.objective import Attempt, FederationObjective, GraphObjective, Objective
+from fkge.tune.proposal import Proposal, Values
+from fkge.tune.spec import Best, Phase, Spec
 
 LEAST = 0.25
 """A trial that would have less than this part of its time is not begun any more, unless it were the first."""
-
-
-class Flag(Protocol):
-    """A flag that another process may set, as `multiprocessing.Event`."""
-
-    def is_set(self) -> bool: ...
 
 
 def run_trials(
@@ -45,7 +40,8 @@ def run_trials(
     Args:
         folder, spec: of the search.
         phase: which.
-        origin: what `now` said when no second of the phase was spent, had it been without interruption.
+        origin: time on the monotonic clock, which all processes of a machine share, when no second of the phase was
+            spent, had it been without interruption.
         stop: asked often; True ends the trial that runs, and this.
         worker: number of this process.
         ended: called after each trial.
@@ -59,9 +55,9 @@ def run_trials(
         arm = "control" if phase == "lone" else "federated"
         objective = FederationObjective(folder, spec.owners, arm, scratch=f"{phase}-{worker}")
     study, end = journal.study(phase, worker), origin + spec.seconds
-    while not stop() and now() < end:
+    while not stop() and monotonic() < end:
         begun = bool(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)))
-        if begun and end - now() < LEAST * spec.seconds_of_trial:
+        if begun and end - monotonic() < LEAST * spec.seconds_of_trial:
             return
         journal.reseed(study, worker)
         trial = study.ask()
@@ -82,13 +78,13 @@ def run_trial(
 ) -> None:
     """Run one trial, and write its outcome into the journal; see `run_trials`."""
     values = proposal.suggest(trial)
-    began = now()
+    began = monotonic()
     deadline, end = began + spec.seconds_of_trial, origin + spec.seconds
 
     def limit() -> Literal["time", "cut"] | None:
-        if stop() or now() >= end:
+        if stop() or monotonic() >= end:
             return "cut"
-        return "time" if now() >= deadline else None
+        return "time" if monotonic() >= deadline else None
 
     def report(epoch: int, score: float) -> bool:
         trial.report(score, epoch)
@@ -103,9 +99,9 @@ def run_trial(
         why = str(error)
     if attempt.score is None and not why:
         why = "there was no time for a validation"
-    told: dict[str, Any] = {
-        "epochs": attempt.epochs, "best_epoch": attempt.best_epoch, "seconds": round(now() - began, 2),
-        "at": round(now() - origin, 2), "why": why,
+    told: dict[str, object] = {
+        "epochs": attempt.epochs, "best_epoch": attempt.best_epoch, "seconds": round(monotonic() - began, 2),
+        "at": round(monotonic() - origin, 2), "why": why,
     }  # fmt: skip
     if not why:
         keep_best(folder / "best" / trial.study.study_name, trial.number, attempt, values, proposal)
@@ -121,7 +117,7 @@ def run_trial(
         trial.study.tell(trial, attempt.score)
 
 
-def _told(values: SettingValues, proposal: Proposal, proposed: SettingValues) -> dict[str, Any]:
+def _told(values: SettingValues, proposal: Proposal, proposed: SettingValues) -> Values:
     """The settings of a trial, for people: those that were proposed, and the fixed ones."""
     keys = {parameter.key for parameter in proposal.parameters if parameter.label in proposed} | set(proposal.fixed)
     keys |= {key for key in values if key.endswith(("model", "loss"))}
@@ -133,36 +129,28 @@ def keep_best(folder: Path, number: int, attempt: Attempt, values: SettingValues
 
     Args:
         folder: of the best trial of the phase.
-        number: of the trial.
-        attempt: its outcome.
-        values: its settings.
-        proposal: made them.
+        number, attempt: of the trial, and its outcome.
+        values: its settings, made by `proposal`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     assert attempt.score is not None
     with FileLock(folder / "lock"):
         best = read_best(folder)
-        if best is not None and (best["score"], -best["number"]) >= (attempt.score, -number):
+        if best is not None and (best.score, -best.number) >= (attempt.score, -number):
             return
         if attempt.tables is not None:
             save_model(folder / "model.safetensors", attempt.tables, proposal.settings(values))
-        kept = {"number": number, "score": attempt.score, "best_epoch": attempt.best_epoch, "settings": dict(values)}
-        write_atomically(folder / "best.json", json.dumps(kept).encode())
+        kept = Best(number=number, score=attempt.score, best_epoch=attempt.best_epoch, settings=dict(values))
+        kept.write(folder / "best.json")
 
 
-def read_best(folder: Path) -> dict[str, Any] | None:
+def read_best(folder: Path) -> Best | None:
     """What `keep_best` kept; None if there is nothing."""
     path = folder / "best.json"
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: found[key] for key in ("number", "score", "best_epoch", "settings")}
-    except (ValueError, KeyError):
-        raise RunError(f"{path}: is damaged. Remove {folder.parent.parent}, and search again.") from None
+    return Best.read(path, f"Remove {folder.parent.parent}, and search again.") if path.exists() else None
 
 
-def work(folder: str, phase: Phase, worker: int, origin: float, stop: Flag) -> None:
+def work(folder: str, phase: Phase, worker: int, origin: float, stop: Event) -> None:
     """The life of a process that runs trials beside others: until the time is up, `stop`, or its parent's death."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = Path(folder)

@@ -93,7 +93,7 @@ def begun(member: SimulatedOwner, seed: int) -> Tables:
     )
     for number, kind in enumerate(KINDS):
         half = initial_bound(train)
-        rows = initial_vectors(member.store.tokens[kind], tables.width(kind), half, 2 * member.store.seed + number)
+        rows = initial_vectors(member.tokens[kind], tables.width(kind), half, 2 * member.seed + number)
         tables[kind].copy_(torch.from_numpy(rows))
     return tables
 
@@ -105,7 +105,7 @@ def test_fede_is_local_training_with_means_in_between(tmp_path: Path) -> None:
     s = made.settings
     tables, trainers, best = {}, {}, {}
     for member in made.owners:
-        seed = seed_of(member.store.seed, member.name, "train")
+        seed = seed_of(member.seed, member.name, "train")
         tables[member.name] = begun(member, seed)
         settings = s.train.model_copy(update={"seed": seed})
         trainers[member.name] = Trainer(tables[member.name], member.graph.train, settings)

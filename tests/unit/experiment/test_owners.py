@@ -32,7 +32,7 @@ def test_a_created_owner_opens_with_all_it_was_given(tmp_path: Path) -> None:
     found = members(tmp_path, federation)
     held = {name: held_splits(name, federation.graphs, federation.pairs) for name in OWNERS}
     for name, member in found.items():
-        assert (member.name, member.store.seed, member.store.refuses) == (name, 3, ())
+        assert (member.name, member.seed, member.refuses) == (name, 3, ())
         assert member.graph.fingerprint == federation.graphs[name].fingerprint
         assert {peer: known.common for peer, known in member.peers.items()} == federation.common(name)
         assert all(np.array_equal(member.masks.held[split], mask) for split, mask in held[name].items())
@@ -42,7 +42,7 @@ def test_a_created_owner_opens_with_all_it_was_given(tmp_path: Path) -> None:
     assert found["ant"].peers["bee"].widths == {"entity": 12, "relation": 5}
     for kind in KINDS:  # what two share begins alike
         here, there = found["ant"].peers["bee"].common, found["bee"].peers["ant"].common
-        ant, bee = found["ant"].store.tokens[kind], found["bee"].store.tokens[kind]
+        ant, bee = found["ant"].tokens[kind], found["bee"].tokens[kind]
         np.testing.assert_array_equal(ant[here.ids(kind)], bee[there.ids(kind)])
 
 
@@ -95,7 +95,7 @@ def test_an_owner_resumes_where_it_was_saved(tmp_path: Path) -> None:
     assert (again.trainer.epoch, again.activity) == (2, owner.activity)
     with pytest.raises(RunError, match="no such file"):
         member.owner(Arm("federated", then, begin_with="control"))
-    foreign = replace(member, store=replace(member.store, name="bee"))
+    foreign = replace(member, name="bee")
     foreign.workspace("federated").folder.mkdir(parents=True)
     owner.save(foreign.workspace("federated").folder / "checkpoint.safetensors")
     with pytest.raises(RunError, match="belongs to 'ant'"):

@@ -46,7 +46,7 @@ def test_a_refusal_is_unknown_to_the_refused_peer(tmp_path: Path) -> None:
         "bee": {"ant", "cat"},
         "cat": {"bee"},
     }
-    assert found["ant"].store.refuses == ("cat",)
+    assert found["ant"].refuses == ("cat",)
 
 
 @pytest.mark.parametrize("changes", [{"share": "entities"}, {"share": "relations"}, {"ratio": 0.5}])

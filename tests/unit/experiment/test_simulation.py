@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fkge.errors import EngineError, FkgeError, GraphError, RunError, SettingsError
+from fkge.experiment.arms import ARMS, CENTRAL
 from fkge.experiment.engines import ENGINES, InProcess, Pace
 from fkge.experiment.results import PARTS, SharedRows
-from fkge.experiment.simulation import ARMS, Simulation
+from fkge.experiment.simulation import Simulation
 from fkge.files import FileLock
 from tests.conftest import OWNERS, tiny_federation, tiny_settings
 
@@ -29,7 +30,7 @@ def test_a_simulation_holds_all_it_needs(tmp_path: Path) -> None:
     result = create(tmp_path / "run", baselines=ARMS).run()
     opened = Simulation.open((tmp_path / "run").rename(tmp_path / "moved"))
     assert opened.result == opened.run() == result
-    assert opened.arms == list(ARMS)
+    assert opened.spec.arms == list(ARMS)
     assert result is not None
     assert result.arms == list(ARMS)
     json.dumps(result.to_json(), allow_nan=False)
@@ -48,8 +49,8 @@ def test_a_simulation_holds_all_it_needs(tmp_path: Path) -> None:
     strict = [owner.arms["control"].test["strict"].mrr for owner in result.owners.values()]
     assert result.mean["control"]["strict"]["mrr"] == pytest.approx(sum(strict) / 2)
     over = [r for r in opened.trace.read() if r["event"] == "arm over"]
-    central = ["fede", "unified"]
-    assert [r["arm"] for r in over] == [*(arm for arm in ARMS if arm not in central), " and ".join(central)]
+    alone = [arm for arm in ARMS if arm not in CENTRAL]
+    assert [r["arm"] for r in over] == [*alone, "fede and unified"]
     assert all(r["seconds"] > 0 for r in over)
     assert result.seconds == pytest.approx(sum(r["seconds"] for r in over), abs=0.1)
     for owner in result.owners.values():
@@ -82,9 +83,9 @@ def test_arms_that_make_no_sense(tmp_path: Path) -> None:
     with pytest.raises(FkgeError, match="did you mean TransE"):
         create(tmp_path / "run", train={"model": "TranseE"})
     assert not (tmp_path / "run").exists()
-    assert create(tmp_path / "alone", start="alone", baselines=()).arms == ["independent", "federated"]
+    assert create(tmp_path / "alone", start="alone", baselines=()).spec.arms == ["independent", "federated"]
     alike = create(tmp_path / "alike", baselines=["fede"], owners={"bee": {"dim": 8}})  # said twice, but the same
-    assert alike.arms == ["federated", "fede"]
+    assert alike.spec.arms == ["federated", "fede"]
 
 
 def test_folders_that_are_no_simulations(tmp_path: Path) -> None:

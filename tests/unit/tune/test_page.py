@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fkge.tune import figures
-from fkge.tune.page import write_page
+from fkge.tune.recipe import write_page
 from fkge.tune.space import Choice, Parameter, Range
 from fkge.tune.spec import PhaseResult, TrialRow, TuneResult
 from fkge.tune.study import Tuning

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from fkge.errors import FkgeError
+from fkge.experiment.setup import check_valid
 from fkge.federation import FederationSettings
 from fkge.graph import tidy
 from fkge.settings import TrainSettings
 from fkge.tune.proposal import Proposal
-from fkge.tune.start import check_budget, check_privacy, check_trains, check_valid, start_of, with_valid
+from fkge.tune.start import check_budget, check_privacy, check_trains, start_of, with_valid
 from tests.conftest import random_graph, tiny_federation
 
 

@@ -45,10 +45,8 @@ class Recovered:
     """Labels that a dictionary has found.
 
     Attributes:
-        labels: recovered labels, in order.
         hash: name of the hash that found most of them; empty if none did.
-        tokens: number of distinct tokens.
-        rate: share of the tokens that some label explains.
+        rate: share of the distinct tokens that some label explains.
         by_chance: expected number of matches if all tokens were random bytes.
     """
 
@@ -82,7 +80,7 @@ def attack(subject: Subject) -> Finding:
         # Only the victim's part of the transcript is at stake, but the attacker gets both.
         psi = look_up(windows(transcript, _WIDTH), words, usual_hashes(_SALTS) | {"no exponent": _points(words)})
         task.advance(1)
-    tokens = [bytes(token.astype("<u8").tobytes()) for kind in KINDS for token in victim.store.tokens[kind]]
+    tokens = [bytes(token.astype("<u8").tobytes()) for kind in KINDS for token in victim.tokens[kind]]
     every = [*victim.shared.entities, *victim.shared.relations]
     by_tokens = look_up(tokens, every, usual_hashes(_SALTS))
     share = len(hashed.labels) / max(1, len(labels))

@@ -56,7 +56,7 @@ def attack(subject: Subject) -> Finding:
     privacy, common = settings.privacy, track.exchange.common(peer)
     score = _scorer(track.tables, common, track)
     shareable = {part: _targets(subject, common, part, confidential=False) for part in ("train", "held out")}
-    figures: dict[str, Any] = {"peer": peer, "level": LEVEL, "privacy": privacy.model_dump()}
+    figures: dict[str, object] = {"peer": peer, "level": LEVEL, "privacy": privacy.model_dump()}
     claim = "shareable triples: no protection"
     if privacy.mode == "dp":
         claim = f"({privacy.epsilon:g}, {privacy.delta:g})-DP for every triple: TPR ≤ e^ε FPR + δ"
@@ -119,7 +119,7 @@ def _targets(subject: Subject, common: Common, part: str, *, confidential: bool)
         shared = np.ones(len(triples), bool) if policy is None else policy.mask(graph, split)
         chosen.append(triples[(shared != confidential) & ~_held(subject, triples)])
     found: Triples = np.concatenate(chosen).astype(np.int64)
-    rows = subject.victim.store.rows
+    rows = subject.victim.rows
     if rows is not None:  # from ids of the whole graph to those of the shareable one, without triples outside of it
         found = between(found, rows["entity"], rows["relation"])
     found = between(found, common.entities, common.relations)
@@ -235,7 +235,7 @@ def _confidential(subject: Subject, score: Scorer, common: Common) -> tuple[Verd
 
 def _never_saw(subject: Subject, common: Common) -> Scorer:
     """Train a model on what the policy shares and nothing else; return its scorer of positions."""
-    policy, graph, rows = subject.member.policy, subject.victim.graph, subject.victim.store.rows
+    policy, graph, rows = subject.member.policy, subject.victim.graph, subject.victim.rows
     track = subject.track(subject.owner)
     assert policy is not None
     assert rows is not None

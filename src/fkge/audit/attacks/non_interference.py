@@ -33,14 +33,9 @@ Sent = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one owner sent in two runs with different secrets.
+    """What one owner sent in two runs with different secrets, of which it has so many by split.
 
-    Attributes:
-        secrets: confidential triples by split.
-        messages: number of messages; bytes: their size.
-        first_difference: number of the first message that differs; None if none does.
-        same_graph: whether the shareable graphs are equal.
-        same_alignment: whether the alignments are equal.
+    The first message that differs has the number `first_difference`; None if none does.
     """
 
     secrets: Mapping[str, int]

@@ -30,7 +30,7 @@ from fkge.experiment.arms import Arm
 from fkge.experiment.engines import InProcess
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.simulation import Simulation
-from fkge.federation import Federation, Owner, OwnerStore, Update
+from fkge.federation import Federation, Owner, Update
 from fkge.federation.source import Member
 from fkge.graph import Graph
 from fkge.graph.graph import HEAD, TAIL
@@ -42,7 +42,7 @@ TOLERANCE = 0.02
 """MRR by which a test on other triples than those decided on may differ."""
 _WEIGHT = 1e6
 _NEVER = 1_000_000
-DEFENCES: Mapping[str, Mapping[str, Any]] = {
+DEFENCES: Mapping[str, Mapping[str, float]] = {
     "limits and backtrack": {"patience": 1, "test_every": 1},
     "limits": {"patience": 0, "test_every": _NEVER},
     "neither": {"patience": 0, "test_every": _NEVER, "limit": 1e12},
@@ -57,8 +57,7 @@ class Score:
     """The victim's scores after an attack.
 
     Attributes:
-        mrr: MRR on all held-out triples of its shareable graph.
-        target_mrr: MRR on those of the targeted entity, if there are any.
+        mrr: MRR on all held-out triples of its shareable graph; target_mrr: on those of the targeted entity.
         handshakes: exchanges that it hosted.
         drop: MRR before the attack minus `mrr`.
     """
@@ -71,11 +70,7 @@ class Score:
 
 @dataclass(frozen=True)
 class HostileOwner(SimulatedOwner):
-    """An owner that sends poisoned entity rows.
-
-    Attributes:
-        poison: what it does to its rows; None if it is honest.
-    """
+    """An owner that sends entity rows poisoned by `poison`; honest ones if that is None."""
 
     poison: Poison | None = None
 
@@ -150,8 +145,7 @@ def noise(rows: Tensor, generator: torch.Generator) -> Tensor:
 
 def permuted(rows: Tensor, generator: torch.Generator) -> Tensor:
     """Return the honest rows in another order; none stays in its place."""
-    n = len(rows)
-    order = torch.randperm(n, generator=generator)
+    order = torch.randperm(len(rows), generator=generator)
     source = torch.empty_like(order)
     source[order] = order.roll(1)  # one cycle through all rows
     return rows[source]
@@ -225,15 +219,14 @@ def _with_test(owner: SimulatedOwner) -> Graph:
     if len(graph.splits.get("test", ())):
         return graph
     half = len(graph.valid) // 2
-    order = np.random.default_rng([owner.store.seed, 14]).permutation(len(graph.valid))
+    order = np.random.default_rng([owner.seed, 14]).permutation(len(graph.valid))
     a, b = np.sort(order[:half]), np.sort(order[half:])
     return replace(graph, splits={"train": graph.train, "valid": graph.valid[a], "test": graph.valid[b]})
 
 
-def _owner(simulation: Simulation, name: str, changes: Mapping[str, Any], poison: Poison | None) -> HostileOwner:
-    store = OwnerStore.open(simulation.folder / "owners" / name)
-    changed = replace(store, settings=store.settings.model_copy(update=dict(changes)))
-    return HostileOwner(changed, simulation.folder, poison)
+def _owner(simulation: Simulation, name: str, changes: Mapping[str, float], poison: Poison | None) -> HostileOwner:
+    owner = HostileOwner.open(simulation.folder / "owners" / name)
+    return replace(owner, settings=owner.settings.model_copy(update=dict(changes)), poison=poison)
 
 
 def _target(victim: SimulatedOwner, hostile: str) -> int:

@@ -50,7 +50,6 @@ class Recovery:
         error: ‖guess − truth‖ / ‖truth‖, Frobenius; 0 is exact, 1 is the error of guessing zero.
         cosine: mean cosine between the rows of guess and truth.
         identified: share of guesses whose nearest true row, by cosine, is the right one.
-        rows: number of rows compared.
     """
 
     error: float
@@ -67,7 +66,6 @@ class Remains:
         gram_error: ‖R Rᵀ − X Xᵀ‖ / ‖X Xᵀ‖ without any help; 0 discloses X up to a rotation.
         distances: correlation of the distances between rows, released against true; 1 discloses which rows are near.
         from_anchors: the other rows, recovered with the help of the anchors.
-        anchors: number of anchors.
     """
 
     gram_error: float
@@ -86,9 +84,8 @@ def attack(subject: Subject) -> Finding:
     truth = x.double().numpy()
     figures: dict[str, object] = {"translate": settings.translate, "frame": {"error": 0.0, "identified": 1.0}}
     steps = min(max(1, settings.ppat.steps), _QUICK_STEPS if subject.quick else _STEPS)
-    rules = settings.ppat.model_copy(
-        update={"steps": steps, "candidates": 1, "teachers": min(settings.ppat.teachers, len(x))}
-    )
+    changes = {"steps": steps, "candidates": 1, "teachers": min(settings.ppat.teachers, len(x))}
+    rules = settings.ppat.model_copy(update=changes)
     guess, last = _game(x, y, rules, subject)
     error = relative_error(gram(truth), gram(guess))
     game = {
@@ -153,8 +150,7 @@ def relative_error(truth: npt.ArrayLike, guess: npt.ArrayLike) -> float:
 def gram(rows: npt.ArrayLike) -> Floats:
     """Return the inner products of rows (n, d), (n, n) float64: the rows up to a rotation."""
     x = np.asarray(rows, np.float64)
-    out: Floats = x @ x.T
-    return out
+    return np.asarray(x @ x.T)
 
 
 def recovery(truth: npt.ArrayLike, guess: npt.ArrayLike) -> Recovery:
@@ -228,9 +224,7 @@ def from_anchors(
     return np.asarray(g @ back, np.float64)
 
 
-def remains(
-    truth: npt.ArrayLike, released: npt.ArrayLike, anchors: npt.NDArray[np.integer], *, seed: int = 0
-) -> Remains:
+def remains(truth: npt.ArrayLike, released: npt.ArrayLike, anchors: npt.NDArray[np.integer]) -> Remains:
     """Measure what a release discloses, with and without anchors.
 
     Args:
@@ -238,7 +232,6 @@ def remains(
         released: (n, d), rotated, noised, or both.
         anchors: positions of rows the attacker knows; it is scored on the others, by the better of least squares and
             Procrustes.
-        seed: seed of the pairs compared, where there are too many.
 
     Raises:
         SettingsError: fewer than two rows are left, or shapes differ.
@@ -251,7 +244,7 @@ def remains(
     best = min((recovery(x[others], guess[others]) for guess in guesses), key=lambda found: found.error)
     i, j = np.triu_indices(len(others), 1)
     if len(i) > _PAIRS:
-        chosen = np.random.default_rng(seed).choice(len(i), _PAIRS, replace=False)
+        chosen = np.random.default_rng(0).choice(len(i), _PAIRS, replace=False)
         i, j = i[chosen], j[chosen]
     true, seen = (np.linalg.norm(m[others][i] - m[others][j], axis=1) for m in (x, r))
     level = float(true.std() * seen.std())

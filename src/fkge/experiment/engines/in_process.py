@@ -21,12 +21,7 @@ from fkge.federation.participant import Emit
 
 
 class InProcess(Engine):
-    """The engine for tests, and for following what happens.
-
-    Args:
-        stores, emit, recordings: see `Engine`.
-        pace: how long things take.
-    """
+    """The engine for tests, and for following what happens; `pace` says how long things take. See `Engine`."""
 
     def __init__(
         self, stores: Sequence[SimulatedOwner], emit: Emit, pace: Pace | None = None, recordings: Path | None = None

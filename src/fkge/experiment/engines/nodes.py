@@ -65,7 +65,7 @@ class Nodes(Engine):
         addresses = dict(zip(self._stores, _free_ports(len(self._stores)), strict=True))
         for name, store in self._stores.items():
             keys, state = self._folder / "sites" / name, self._folder / "arms" / arm.name / name
-            spec = store.store.folder, arm, keys, state, addresses, self._recording(name)
+            spec = store.folder, arm, keys, state, addresses, self._recording(name)
             # One thread of arithmetic each, and none that spins while it waits: nodes share this machine's cores.
             quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
             workers.start(name, _run_node, *spec, environment=quiet)
@@ -118,31 +118,23 @@ def _run_node(
 ) -> None:
     """Run a node until the starting process sends anything, or is gone. Its events go to `outbox`.
 
-    Args:
-        folder: of its owner's store.
-        arm: the arm to run.
-        keys: the folder with its key and certificate.
-        state: its folder of state.
-        addresses: of all nodes, by owner.
-        tape: a file to record all messages to.
-        outbox: sends to the starting process.
+    It has its owner's store in `folder`, its key and certificate in `keys`, and its own state in `state`.
     """
     faulthandler.enable()
-    owner = SimulatedOwner.open(folder)
-    store, began = owner.store, time.monotonic()
-    own = {"name": store.name, "graph": "", "state": str(state), "listen": addresses[store.name]}
-    node = NodeSettings.build({**own, "seed": store.seed, "rehearsal": True, "metrics": "", "grace": 10.0})
-    known = [name for name in store.peers if arm.peers and name not in store.refuses]
+    owner, began = SimulatedOwner.open(folder), time.monotonic()
+    own = {"name": owner.name, "graph": "", "state": str(state), "listen": addresses[owner.name]}
+    node = NodeSettings.build({**own, "seed": owner.seed, "rehearsal": True, "metrics": "", "grace": 10.0})
+    known = [name for name in owner.peers if arm.peers and name not in owner.refuses]
     peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
-    ids = {name: _alignment_id(store.run, store.name, name) for name in peers}
+    ids = {name: _alignment_id(owner.run, owner.name, name) for name in peers}
 
     def observe(event: str, **fields: Any) -> None:
         if event != "held":
             t = round(time.monotonic() - began, 3)
-            outbox.send((event, {"arm": arm.name, "owner": store.name, "t": t, **fields}))
+            outbox.send((event, {"arm": arm.name, "owner": owner.name, "t": t, **fields}))
 
-    inputs = Inputs(recording=tape, prepared=Prepared(store, ArmJob(owner, arm), ids), observe=observe)
-    config = NodeConfig(keys, node, store.settings, peers)
+    inputs = Inputs(recording=tape, prepared=Prepared(owner, ArmJob(owner, arm), ids), observe=observe)
+    config = NodeConfig(keys, node, owner.settings, peers)
     asyncio.run(_run(config, inputs, outbox.connection.fileno()))
 
 

@@ -53,7 +53,7 @@ class Processes(Engine):
             ends[a][b], ends[b][a] = context.Pipe()
         self._workers = Workers(context)
         for name, store in self._stores.items():
-            self._workers.start(name, _run_owner, store.store.folder, ends[name])
+            self._workers.start(name, _run_owner, store.folder, ends[name])
             # Only the two owners may hold the ends of their pipe, or nobody would notice when one of them dies.
             for end in ends[name].values():
                 end.close()
@@ -91,7 +91,7 @@ class Processes(Engine):
         Asked to stop, it ends the processes: these arms have no checkpoints, and start again when resumed.
         """
         self._check_alive()
-        folders = [store.store.folder for store in self._stores.values()]
+        folders = [store.folder for store in self._stores.values()]
         pending, free = list(arms), list(self._stores)[: os.cpu_count() or 1]
         lanes = len(free)
         while pending or len(free) < lanes:

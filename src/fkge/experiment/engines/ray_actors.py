@@ -133,7 +133,7 @@ class RayActors(Engine):
         actor = self._actors[name] = made.remote()
         store = self._stores[name]
         modules = sorted({model.__module__ for model in MODELS.values()} - {"__main__"})
-        return actor.open.remote(store.store.folder.resolve(), store.store.run, modules, max(1, int(cpus)))
+        return actor.open.remote(store.folder.resolve(), store.run, modules, max(1, int(cpus)))
 
     def _wait_for_place(self, name: str, ref: Any) -> None:
         """Wait until Ray has placed an actor, and the actor has opened the owner's store."""
@@ -275,7 +275,7 @@ class RayActors(Engine):
 
     def _serve(self, arms: Sequence[str]) -> bool:
         """Run these arms side by side. Whether an actor died meanwhile."""
-        folders = [store.store.folder.resolve() for store in self._stores.values()]
+        folders = [store.folder.resolve() for store in self._stores.values()]
         under_way, died = [], False
         for arm, name in zip(arms, cycle(self._actors), strict=False):
             self._owners[name] = _Remote(self, name, self._actors[name], self._emit, Opened())
@@ -355,10 +355,10 @@ def _connect(address: str | None) -> None:
     here = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics are sent
-    options: dict[str, Any] = {} if address else {"include_dashboard": False}
     try:
         # "local", or Ray would join whatever was last started here, or is named in the environment.
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **options)
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR,
+                 include_dashboard=None if address else False)  # fmt: skip
     except (RayError, RuntimeError, ValueError, OSError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise EngineError(

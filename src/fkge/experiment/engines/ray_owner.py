@@ -22,7 +22,7 @@ import ray
 from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
-from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
+from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner, TraceEvent
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver
 from fkge.federation.participant import RoundReport
@@ -32,7 +32,7 @@ BY_REFERENCE = 64 * 1024
 """Bytes from which a message stays in the object store until its reader fetches it."""
 
 _T = TypeVar("_T")
-_Events = list[tuple[str, dict[str, Any]]]
+_Events = list[TraceEvent]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class OwnerActor:
                 "all machines of the cluster share, at the same path"
             )
         self._store = SimulatedOwner.open(folder)
-        if self._store.store.run != run:
+        if self._store.run != run:
             raise EngineError(
                 f"it was placed on {host}, where {folder} belongs to another run. Let the run lie in a folder that all "
                 "machines of the cluster share"

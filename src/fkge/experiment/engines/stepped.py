@@ -6,7 +6,7 @@ takes on that clock follows from its number of epochs, which is known when it be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from fkge.experiment.owners import ArmJob
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Joined, Lost, Wake
 from fkge.federation.participant import Emit, RoundReport
+from fkge.trace import Record
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Delivery:
     data: Any
 
 
+TraceEvent: TypeAlias = tuple[str, Record]
+"""An event for the trace, and its fields."""
+
 Input: TypeAlias = Start | RoundOver | Delivery | Wake | Lost | Joined
 
 
@@ -50,7 +54,7 @@ class Reaction:
         computed: that round, where the engine has computed it already.
         finished: the round that is over now, where it was computed meanwhile.
         halted: the round was left, as somebody asked to stop.
-        events: for the trace, as (event, fields).
+        events: of the owner meanwhile.
     """
 
     at_rest: bool
@@ -60,16 +64,11 @@ class Reaction:
     computed: RoundReport | None = None
     finished: RoundReport | None = None
     halted: bool = False
-    events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    events: Sequence[TraceEvent] = ()
 
 
 class SteppedOwner:
-    """One owner in one arm, stepped by a virtual clock.
-
-    Args:
-        job: of the owner in that arm.
-        emit, attend, late, recording: see `Driver`.
-    """
+    """One owner in one arm, stepped by a virtual clock; see `Driver` for the arguments."""
 
     def __init__(
         self, job: ArmJob, emit: Emit, attend: Stop, *, late: bool = False, recording: Path | None = None

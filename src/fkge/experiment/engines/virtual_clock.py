@@ -30,9 +30,7 @@ class Pace:
     """How long things take, in virtual seconds.
 
     Attributes:
-        triples: trained on per second.
-        latency: of a message, in seconds.
-        bandwidth: bytes per second.
+        triples: trained on per second; latency: of a message; bandwidth: bytes per second.
         slow: factors by owner.
         losses: when an owner stops permanently.
         late: when an owner joins, rather than at the start. It does not start together with the others: it trains alone
@@ -52,13 +50,7 @@ class Stopped(Exception):
 
 
 class OwnerLost(Exception):
-    """An owner cannot be reached any more.
-
-    Attributes:
-        name: the owner.
-        why: a sentence.
-        failed: it ended by an error of its own, so a restart would end the same way.
-    """
+    """An owner cannot be reached any more. If it `failed` by an error of its own, a restart would end the same way."""
 
     def __init__(self, name: str, why: str, failed: bool = False) -> None:
         super().__init__(f"{name}: {why}")
@@ -66,12 +58,9 @@ class OwnerLost(Exception):
 
 
 class OwnerHandle(Protocol):
-    """One owner as the clock reaches it. Any call may raise `OwnerLost`, or `Stopped` while it waits.
+    """One owner as the clock reaches it; it may be `concurrent`, which works while others do.
 
-    Attributes:
-        peers: the owner's peers.
-        triples: in one of its epochs.
-        concurrent: it works while others do.
+    Any call may raise `OwnerLost`, or `Stopped` while it waits.
     """
 
     concurrent: bool
@@ -265,8 +254,10 @@ class VirtualClock:
         self._rest[name] = got.at_rest
         if got.timer is not None:
             token = self._timers[name] = next(self._count)
-            valid = partial(self._timer_stands, name, token)
-            self._schedule(self._now + got.timer, name, Wake(), valid, matters=not got.at_rest)
+            self._schedule(
+                self._now + got.timer, name, Wake(), matters=not got.at_rest,
+                valid=lambda: name not in self._gone and self._timers.get(name) == token,
+            )  # fmt: skip
         if got.halted:
             raise Stopped
         if got.epochs is not None:
@@ -284,9 +275,6 @@ class VirtualClock:
         soonest = self._now + self._pace.latency + size / self._pace.bandwidth
         when = self._arrivals[sender, to] = max(soonest, self._arrivals.get((sender, to), 0.0))
         self._schedule(when, to, Delivery(sender, data), self._unless_restarted(sender, to))
-
-    def _timer_stands(self, name: str, token: int) -> bool:
-        return name not in self._gone and self._timers.get(name) == token
 
     def _unless_restarted(self, *names: str) -> Callable[[], bool]:
         """Whether, later, all of these owners are there and have been since now."""

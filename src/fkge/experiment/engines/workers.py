@@ -22,6 +22,7 @@ from typing import Any
 
 from fkge.embed import MODELS
 from fkge.federation.participant import Emit
+from fkge.trace import Record
 
 OVER = "over"
 """The event by which a worker reports that it has done what it was asked for."""
@@ -30,9 +31,7 @@ OVER = "over"
 class Outbox:
     """Sends through a pipe from a thread of its own, so that a slow reader holds up nobody but its own messages.
 
-    Args:
-        connection: this process's end.
-        raw: messages are bytes, sent as they are; else any object, pickled.
+    `raw` messages are bytes, sent as they are; others are any objects, pickled.
     """
 
     def __init__(self, connection: Connection, raw: bool = False) -> None:
@@ -59,18 +58,11 @@ class Outbox:
 
 
 class Workers:
-    """The processes of an engine's owners.
-
-    Args:
-        context: makes processes and pipes.
-
-    Attributes:
-        failures: by owner, the error its worker ended by.
-    """
+    """The processes of an engine's owners; `context` makes processes and pipes."""
 
     def __init__(self, context: SpawnContext) -> None:
-        self.failures: dict[str, str] = {}
         self._context = context
+        self._failures: dict[str, str] = {}  # by owner, the error its worker ended by
         self._processes: dict[str, SpawnProcess] = {}
         self._pipes: dict[str, Connection] = {}
 
@@ -82,7 +74,7 @@ class Workers:
         process = self._context.Process(
             target=_run_worker, args=(target, args, theirs), name=f"fkge {name}", daemon=True
         )  # fmt: skip
-        with _without_script(), _sigint_blocked(), _environment(environment or {}):
+        with _without_script(), sigint_blocked(), _environment(environment or {}):
             process.start()
         theirs.close()
         self._processes[name], self._pipes[name] = process, ours
@@ -92,7 +84,7 @@ class Workers:
         with contextlib.suppress(OSError):
             self._pipes[name].send(message)
 
-    def receive(self, timeout: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def receive(self, timeout: float) -> Iterator[tuple[str, str, Record]]:
         """Events of workers, as (owner, event, fields), waiting up to `timeout` seconds for the first.
 
         The last event of each worker is ``died``.
@@ -105,7 +97,7 @@ class Workers:
                 while pipe.poll():
                     event, fields = pipe.recv()
                     if event == "failed":
-                        self.failures[name], fields = fields["why"], {"owner": name, **fields}
+                        self._failures[name], fields = fields["why"], {"owner": name, **fields}
                     yield name, event, fields
             except (EOFError, OSError):
                 self._processes[name].join(timeout=5)
@@ -137,8 +129,8 @@ class Workers:
 
     def why(self, name: str) -> str:
         """Why a worker has died, in a sentence."""
-        if name in self.failures:
-            return f"owner {name} failed: {self.failures[name]}"
+        if name in self._failures:
+            return f"owner {name} failed: {self._failures[name]}"
         code = self._processes[name].exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
         return f"the process of owner {name} {how}"
@@ -188,7 +180,7 @@ def _without_script() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Start processes that never get a Ctrl-C, not even before they can block it; this one gets it afterwards."""
     resource_tracker.ensure_running()  # its first start would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -200,13 +192,11 @@ def _sigint_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
+    before = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)

@@ -16,10 +16,10 @@ import pytest
 from fkge.errors import EngineError, SettingsError
 from fkge.experiment.engines import ENGINES, InProcess
 from fkge.experiment.owners import SimulatedOwner
-from fkge.experiment.replay import replay
 from fkge.experiment.simulation import Simulation
 from fkge.federation.participant import Emit
 from tests.conftest import COMPLEX, OWNERS, EventLog, kept, ray_here, reported, tiny_federation, tiny_settings
+from tests.replay import replay
 
 if TYPE_CHECKING:
     from fkge.experiment.engines.ray_actors import RayActors
@@ -126,12 +126,12 @@ def test_a_recording_can_be_replayed(here: None, tmp_path: Path) -> None:
 def test_an_owner_without_access_to_its_store_says_so(here: None, tmp_path: Path) -> None:
     made, other = simulation(tmp_path / "run"), simulation(tmp_path / "other")
     cat = made.owners[2]
-    nowhere = replace(cat, store=replace(cat.store, folder=tmp_path / "nowhere"))
+    nowhere = replace(cat, folder=tmp_path / "nowhere")
     with pytest.raises(
         EngineError, match=r"owner cat failed: it was placed on .* does not see its folder .*nowhere.*share"
     ):
         ENGINES["ray"]([nowhere], EventLog()).__enter__()
-    elsewhere = replace(cat, store=replace(cat.store, folder=other.owners[2].store.folder))
+    elsewhere = replace(cat, folder=other.owners[2].folder)
     with pytest.raises(EngineError, match=r"owner cat failed: .* belongs to another run"):
         ENGINES["ray"]([elsewhere], EventLog()).__enter__()
 
@@ -141,9 +141,7 @@ def test_shares_fit_what_is_there(tmp_path: Path) -> None:
     from fkge.experiment.engines.ray_actors import shares
 
     members = simulation(tmp_path / "run").owners
-    on_gpu = [
-        replace(h, store=replace(h.store, settings=tiny_settings(train={"device": "auto"}))) for h in members[:2]
-    ] + members[2:]
+    on_gpu = [replace(h, settings=tiny_settings(train={"device": "auto"})) for h in members[:2]] + members[2:]
     assert shares(members, {"CPU": 8.0, "GPU": 2.0}) == dict.fromkeys(OWNERS, (1.0, 0.0))
     assert shares(members, {"CPU": 2.0}) == dict.fromkeys(OWNERS, (0.5, 0.0))
     assert shares(members, {"CPU": 1.0}) == dict.fromkeys(OWNERS, (0.3333, 0.0))

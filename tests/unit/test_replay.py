@@ -9,9 +9,9 @@ import pytest
 
 from fkge.errors import RunError
 from fkge.experiment.engines import InProcess
-from fkge.experiment.replay import replay
 from fkge.experiment.simulation import Simulation
 from tests.conftest import COMPLEX, OWNERS, EventLog, tiny_federation, tiny_settings
+from tests.replay import replay
 
 
 @pytest.mark.parametrize("train", [{}, COMPLEX], ids=["TransE", "ComplEx"])
