@@ -16,7 +16,7 @@ from fkge.graph import Graph
 from fkge.settings import SettingValues
 
 SCHEDULE: dict[str, Any] = {
-    "initial_epochs": 0, "exchanges": 12, "epochs": 3, "test_every": 1, "lone_epochs": 24,
+    "initial_epochs": 0, "exchanges": 20, "epochs": 3, "test_every": 1, "validate_means": True, "lone_epochs": 40,
 }  # fmt: skip
 
 
