@@ -16,8 +16,8 @@ brings them together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Protocol
 
 from fkge.align import Common, Tokens
 from fkge.node import frames_pb2 as pb
@@ -47,13 +47,6 @@ class BootstrapTimeout(Event):
     late: bool
 
 
-class Timer(Protocol):
-    """A timer that can be cancelled."""
-
-    def cancel(self) -> None:
-        """Cancel it."""
-
-
 class Bootstrap:
     """One initial member's part in the bootstrap, before and after it has begun.
 
@@ -74,7 +67,7 @@ class Bootstrap:
         patience: float,
         rows: Rows,
         emit: Emit,
-        after: Callable[[float, Event], Timer],
+        after: Callable[[float, Event], asyncio.TimerHandle],
         begun: bool = False,
     ) -> None:
         self._members, self._present, self._patience = set(members), present, patience
@@ -85,7 +78,7 @@ class Bootstrap:
         self._seen: set[str] = set()  # members that have come at all
         self._early: dict[str, pb.Tokens] = {}  # tokens that came before this node could use them
         self._informed: set[str] = set()  # members that know what this one has agreed on
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._tired = False  # nobody has come for `patience` seconds
         self._silent: set[str] = set()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from fkge.errors import IdentityError
+from fkge.files import stamp
 from fkge.node import frames_pb2 as pb
 from fkge.node.events import Emit, Event, Failed, supervised
 from fkge.node.frames import Refused, bye
@@ -22,7 +23,6 @@ from fkge.node.settings import NodeConfig, address
 from fkge.node.transport import Line, Transport
 from fkge.pki.certificates import KIT, fingerprint, name_of, public_key, read_certificate
 from fkge.pki.site import Identity
-from fkge.pki.trust import stamp
 
 _GREETING = 15.0  # seconds that a greeting may take
 _RETRY = (0.2, 15.0)  # seconds before a peer is dialled again: at first, and at most

@@ -55,21 +55,17 @@ class WorkFinished(Event):
     spent: float | None
 
 
-class DeliveryResumed(Event):
-    """The owner's vectors were moved, and messages can be delivered again."""
+class JoinDue(Event):
+    """The owner has finished its work, or its vectors were moved: peers may join, and messages be delivered."""
 
 
 class OwnerStateChanged(Event):
-    """The protocol state of the owner is another: ready, busy or sleep."""
+    """The owner's protocol is in another state, ready, busy or sleep; or its results are written: concluded."""
 
     state: str
 
 
-class Concluded(Event):
-    """The owner has spent its epochs, and its results are written."""
-
-
-def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
+def owner_events(name: str, **fields: Any) -> list[Event]:
     """Translate what a participant or driver notes into events of the node; none for what concerns only a trace."""
     peer, why = str(fields.get("peer", "")), str(fields.get("why", ""))
     match name:
@@ -92,9 +88,9 @@ def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
         case "spent":
             return [Notice({}, log="budget spent", level="warning"), Notice({"sentence": why}, audit="budget")]
         case "held":
-            return [DeliveryResumed()]
+            return [JoinDue()]
         case "state" if fields["state"] in ("ready", "busy", "sleep"):
             return [OwnerStateChanged(fields["state"])]
         case "concluded":
-            return [Concluded()]
+            return [Notice({}, audit="concluded"), OwnerStateChanged("concluded")]
     return []

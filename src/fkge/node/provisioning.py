@@ -6,8 +6,7 @@ its meaning. They belong to the site's owner: a file that exists is never overwr
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,12 +18,9 @@ from fkge.pki import site
 from fkge.pki.authority import DAYS, Authority
 from fkge.pki.certificates import AUTHORITY, KEY, fingerprint, read_key, read_request, write_request
 from fkge.pki.kits import Consortium, Kit
-from fkge.settings import Settings
 
 RENEW_WITHIN = timedelta(days=30)
 """`provision` replaces certificates that end within this time."""
-
-Value = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -85,26 +81,26 @@ def _files(kit: Kit) -> dict[str, str]:
 def _node_toml(kit: Kit) -> str:
     own = kit.members[kit.name]
     listen = f"0.0.0.0:{own.address.rpartition(':')[2]}" if own.address else ""
-    given: dict[str, Value] = {
+    given = {
         "name": kit.name, "graph": "graph", "identity": ".", "state": "state", "listen": listen,
         "settings": "federation.toml", "peers": "peers.toml", "founder": own.founder, "seed": 0,
     }  # fmt: skip
     head = f"# The node of {kit.name} in {kit.consortium}. Paths are relative to this file. `graph` names your graph."
-    return "\n".join([head, "", *_lines(NodeSettings, given)]) + "\n"
+    return f"{head}\n\n{NodeSettings.build(given).explained(given)}"
 
 
 def _peers_toml(kit: Kit) -> str:
-    lines = ["# What each peer may receive from this owner. Only this file decides that; it is this owner's own."]
+    text = "# What each peer may receive from this owner. Only this file decides that; it is this owner's own.\n"
     for name, member in sorted(kit.members.items()):
         if name == kit.name:
             continue
-        given: dict[str, Value] = {"address": member.address} if member.address else {}
+        given: dict[str, object] = {"address": member.address} if member.address else {}
         given["founder"] = member.founder
         if (links := kit.links.get(name)) is not None:
             given |= {"same": True} if links.same else {}
             given |= {kind: f"links/{name}.{kind}.tsv" for kind in links.texts}
-        lines += ["", f"[peers.{name}]", *_lines(PeerSettings, given)]
-    return "\n".join(lines) + "\n"
+        text += f"\n[peers.{name}]\n{PeerSettings.build(given).explained(given)}"
+    return text
 
 
 def _federation_toml(kit: Kit) -> str:
@@ -114,15 +110,6 @@ def _federation_toml(kit: Kit) -> str:
         "# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so\n"
         "# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.\n"
     )
-
-
-def _lines(kind: type[Settings], given: Mapping[str, Value]) -> Iterator[str]:
-    """Yield settings as lines of TOML, each below its meaning: the given ones, then all others as comments."""
-    for key in sorted(kind.model_fields, key=lambda key: key not in given):
-        field = kind.model_fields[key]
-        yield f"# {field.description}"
-        value = given.get(key, field.get_default())
-        yield ("" if key in given else "# ") + f"{key} = " + ("(none)" if value is None else json.dumps(value))
 
 
 # -- a whole consortium ------------------------------------------------------------------------------

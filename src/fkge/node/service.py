@@ -50,10 +50,6 @@ from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
 from fkge.privacy import Ledger
 
 
-class _JoinDue(Event):
-    """The owner has finished its work: peers that waited for that may join."""
-
-
 class Node:
     """A node that runs; `open_node` makes one.
 
@@ -291,11 +287,9 @@ class Node:
                 if provoked and not self._peers[name].strays.allows():
                     self._peers[name].hang_up(Refused("too_many", f"exchanges that come to nothing ({why})"))
             case work.WorkFinished():  # the driver reports before it has finished; see `NodeDriver._train`
-                self._queue.after(0, _JoinDue())
-            case work.DeliveryResumed() | _JoinDue():
+                self._queue.after(0, work.JoinDue())
+            case work.JoinDue():
                 membership.join_all()
-            case work.Concluded():
-                self._move(Trigger.CONCLUDED)
             # Files and the operator
             case PeersChanged(peers):
                 self._change_peers(peers)
@@ -377,12 +371,12 @@ class Node:
 
     def _note(self, name: str, **fields: Any) -> None:
         """Convert an event of the owner's work to node events; called from the loop or the training thread."""
-        for event in work.owner_events(name, fields):
+        for event in work.owner_events(name, **fields):
             self._queue.put(event)
         if self._inputs.observe is not None:
             self._inputs.observe(name, **fields)
 
-    async def _command(self, event: Event, _: object) -> dict[str, str]:
+    async def _command(self, event: Event) -> dict[str, str]:
         """Carry out a command of the operator's."""
         if isinstance(event, Stop):
             asyncio.get_running_loop().call_soon(self._queue.put, event)  # the answer goes first

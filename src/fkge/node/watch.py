@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from fkge.errors import GraphError, IdentityError, SettingsError
+from fkge.files import stamp
 from fkge.node.connections import ConnectionManager
 from fkge.node.events import Emit, Event, Notice
 from fkge.node.settings import NodeConfig, PeerSettings, read_peers
-from fkge.pki.trust import stamp
 
 _SECONDS = 1.0  # between looks
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 from fkge.errors import IdentityError
-from fkge.files import write_atomically
+from fkge.files import stamp, write_atomically
 from fkge.pki import certificates as certs
 from fkge.pki.certificates import MAX_BYTES
 
@@ -110,7 +110,7 @@ class Trust:
         if revoked is not None:
             self.revoked = read_list(revoked, self._authority, f"{source}: its revocation list")
         self._file = file
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     def check(self, certificate: bytes, now: datetime, name: str | None = None) -> str:
         """Check that a certificate (PEM or DER) is valid now.
@@ -250,12 +250,3 @@ def _is_leaf(certificate: x509.Certificate) -> bool:
     except x509.ExtensionNotFound:
         return False
     return not constraints.ca and usage.digital_signature and not usage.key_cert_sign and all(u in uses for u in USES)
-
-
-def stamp(file: Path) -> tuple[int, int] | None:
-    """Return what tells whether a file has changed; None if it is not there."""
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size

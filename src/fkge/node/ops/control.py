@@ -34,10 +34,8 @@ ANSWER_BYTES = 8 << 20
 CONNECTIONS = 16
 """At a time; more are closed."""
 
-Json = dict[str, Any]
-"""A JSON object."""
-
-Handler = Callable[[Json], Awaitable[Mapping[str, Any]]]
+Handler = Callable[[], Awaitable[Mapping[str, object]]]
+"""Carries out a command; returns the answer, or raises an `FkgeError`."""
 
 
 class PeerStatus(TypedDict):
@@ -142,7 +140,8 @@ class Server(Connections):
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, if it comes from this process's user or from root."""
-        if len(self.busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
+        _, user = _credentials(writer.get_extra_info("socket"))
+        if len(self.busy) > CONNECTIONS or user not in (None, os.getuid(), 0):
             return
         async with asyncio.timeout(PATIENCE):
             try:
@@ -154,19 +153,18 @@ class Server(Connections):
             writer.write(answer)
             await writer.drain()
 
-    async def _answer(self, line: bytes) -> Json:
+    async def _answer(self, line: bytes) -> dict[str, object]:
         try:
-            request = json.loads(line)
-            command = request.pop("command")
+            command = json.loads(line)["command"]
             if not isinstance(command, str):
                 raise TypeError
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return {"ok": False, "error": 'this is no request; one is a line such as {"command": "status"}'}
         if command not in self._handlers:
             known = ", ".join(sorted(self._handlers))
             return {"ok": False, "error": f"this node does not know the command {command!r}; it knows {known}"}
         try:
-            return {"ok": True, "answer": await self._handlers[command](request)}
+            return {"ok": True, "answer": await self._handlers[command]()}
         except FkgeError as error:
             return {"ok": False, "error": str(error)}
         except Exception as error:
@@ -181,7 +179,7 @@ async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
 
     Args:
         path: of the socket.
-        handlers: by command; gets a request's arguments, and returns the answer or raises an `FkgeError`.
+        handlers: by command.
 
     Raises:
         NodeError: another node listens there.
@@ -219,12 +217,6 @@ def _listener(path: Path) -> socket.socket:
     return listener
 
 
-def _is_ours(connection: Any) -> bool:
-    """Whether this process's user, or root, is at the other end."""
-    _, uid = _credentials(connection)
-    return uid is None or uid in (os.getuid(), 0)
-
-
 def _credentials(connection: Any) -> tuple[int, int | None]:
     """The other end's process (0: not known here) and user (None: not known)."""
     if not hasattr(socket, "SO_PEERCRED"):
@@ -236,23 +228,17 @@ def _credentials(connection: Any) -> tuple[int, int | None]:
 # -- at the operator's side --------------------------------------------------------------------------
 
 
-def call(path: Path, command: str, /, *, patience: float = PATIENCE, **arguments: Any) -> Json:
-    """Send a command to a node.
-
-    Args:
-        path: of its control socket.
-        command: such as status.
-        patience: seconds to wait for the answer.
-        arguments: of the command.
+def call(path: Path, command: str, *, patience: float = PATIENCE) -> dict[str, Any]:
+    """Send a command to a node, through its control socket, and return the answer.
 
     Raises:
         NodeError: no node listens there, it does not answer within `patience` seconds, or it says why it will not.
     """
     with _connected(path, patience) as connection:
-        return _ask(path, connection, command, arguments)
+        return _ask(path, connection, command)
 
 
-def stop(path: Path, patience: float = 60.0) -> Json:
+def stop(path: Path, patience: float = 60.0) -> dict[str, Any]:
     """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
 
     Raises:
@@ -265,7 +251,7 @@ def stop(path: Path, patience: float = 60.0) -> Json:
         if pid > 0 and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 process = os.pidfd_open(pid)  # now, while it is surely the process that answers
-        answer = _ask(path, connection, "stop", {})
+        answer = _ask(path, connection, "stop")
     if process < 0:
         gone = _falls_silent(path, end)
     else:
@@ -281,9 +267,9 @@ def stop(path: Path, patience: float = 60.0) -> Json:
     return answer
 
 
-def _ask(path: Path, connection: socket.socket, command: str, arguments: Json) -> Json:
+def _ask(path: Path, connection: socket.socket, command: str) -> dict[str, Any]:
     try:
-        connection.sendall(json.dumps({**arguments, "command": command}).encode() + b"\n")
+        connection.sendall(json.dumps({"command": command}).encode() + b"\n")
         with connection.makefile("rb") as f:
             line = f.readline(ANSWER_BYTES)
     except TimeoutError:

@@ -13,13 +13,13 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
 from fkge.errors import NodeError, need
-from fkge.node.ops.logs import listed
+from fkge.node.ops.logs import WORDS
 from fkge.node.ops.sockets import Connections
 
 CONNECTIONS = 32
@@ -43,23 +43,21 @@ class Metrics:
 
     Args:
         peers: the names that may be labels.
-        words: more words for labels than `fkge.node.ops.logs.WORDS` has, by label.
 
     Attributes:
         registry: Prometheus's.
         content_type: of what `render` returns.
     """
 
-    def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
+    def __init__(self, peers: Iterable[str] = ()) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
         self.registry = prometheus.CollectorRegistry()
         self._generate, self.content_type = prometheus.generate_latest, str(prometheus.CONTENT_TYPE_LATEST)
         counter = partial(prometheus.Counter, registry=self.registry)
         gauge = partial(prometheus.Gauge, registry=self.registry)
         self._peers_known = set(peers)
-        self._words = listed(words)
         self._states: set[str] = set()
-        self._peer_states: set[str] = set()
+        self._peer_counts = Counter[str]()
         self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"])
         self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"])
         self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"])
@@ -100,11 +98,10 @@ class Metrics:
 
     def peers(self, states: Mapping[str, int]) -> None:
         """Set how many peers are in which state; states that are not named have none."""
-        counts = Counter(dict.fromkeys(self._peer_states, 0))
+        self._peer_counts = Counter(dict.fromkeys(self._peer_counts, 0))
         for state, count in states.items():
-            counts[self._word("state", state)] += count
-        self._peer_states = set(counts)
-        for word, count in counts.items():
+            self._peer_counts[self._word("state", state)] += count
+        for word, count in self._peer_counts.items():
             self._peers.labels(word).set(count)
 
     def validated(self, mrr: float) -> None:
@@ -130,7 +127,7 @@ class Metrics:
         return name if name in self._peers_known else "other"
 
     def _word(self, label: str, word: str) -> str:
-        return word if word in self._words[label] else "other"
+        return word if word in WORDS[label] else "other"
 
 
 class Server(Connections):

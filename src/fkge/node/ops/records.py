@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fkge.errors import IdentityError
-from fkge.node import frames_pb2 as pb
 from fkge.node.connections import PeerConnected, PeerDisconnected, PeerRefused
 from fkge.node.events import Event, Notice, Pause
 from fkge.node.frames import FEDERATION, Refused
@@ -15,16 +14,11 @@ from fkge.node.handshake import program
 from fkge.node.ops.audit_log import AuditLog
 from fkge.node.ops.logs import Log
 from fkge.node.ops.metrics import Metrics
-from fkge.node.owner_events import Concluded, ExchangeAbandoned, ExchangeFinished, WorkFinished
+from fkge.node.owner_events import ExchangeAbandoned, ExchangeFinished, WorkFinished
 from fkge.node.peer import Bucket, MessageReceived, Peer, SessionEnded
 from fkge.node.state import NodeState
 from fkge.node.watch import CertificateReloaded
 
-_WORDS = {
-    "state": (*NodeState, "here", "aligning", "joined"),
-    "reason": (*(name.lower() for name in pb.Reason.keys()), "damaged"),  # noqa: SIM118
-    "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
-}
 _OFTEN = (NodeState.TRAINING, NodeState.EXCHANGING, NodeState.RESTING)
 _UNREMARKABLE = ("unspecified", "leaving", "replaced")
 
@@ -41,7 +35,7 @@ class Records:
 
     def __init__(self, name: str, peers: Mapping[str, object], audit: AuditLog, log: Log) -> None:
         self.audit, self.log = audit, log
-        self.metrics = Metrics(peers, _WORDS)
+        self.metrics = Metrics(peers)
         self._strangers = Bucket(1, 1000)  # refusals that are recorded: no stranger can fill the disk
         log.know(name, program(), *peers)
         log.listen("grpc", "asyncio")
@@ -90,23 +84,17 @@ class Records:
                 log.info("exchange abandoned", peer=name, outcome=outcome)
             case ExchangeFinished(name):
                 metrics.exchanged(name, "finished")
-            case WorkFinished():
-                self._worked(event)
-            case Concluded():
-                audit.note("concluded")
+            case WorkFinished(epoch, epochs, count, score, best, spent):
+                metrics.epochs(epochs)
+                metrics.spent(spent)
+                if best is not None:
+                    metrics.validated(best)
+                log.info("epoch", epoch=epoch, peers=count, **({} if score is None else {"validation_mrr": score}))
             case CertificateReloaded(number):
                 log.info("certificate", number=number)
             case Pause(paused):
                 audit.note("paused" if paused else "resumed")
                 log.info("node paused" if paused else "node resumed")
-
-    def _worked(self, event: WorkFinished) -> None:
-        self.metrics.epochs(event.epochs)
-        self.metrics.spent(event.spent)
-        if event.best is not None:
-            self.metrics.validated(event.best)
-        score = {} if event.score is None else {"validation_mrr": event.score}
-        self.log.info("epoch", epoch=event.epoch, peers=event.peers, **score)
 
     def _refused(self, peer: Peer | None, name: str, why: Refused) -> None:
         self.metrics.refused(name, why.reason)
@@ -127,7 +115,7 @@ def open_records(name: str, peers: Mapping[str, object], state: Path, echo: bool
         echo: log to standard error, too.
         start: the number of this process among those that have been this node.
     """
-    with AuditLog.open(state / "audit", name) as audit, Log(state / "node.log", echo=echo, words=_WORDS) as log:
+    with AuditLog.open(state / "audit", name) as audit, Log(state / "node.log", echo=echo) as log:
         records = Records(name, peers, audit, log)
         audit.note("life", number=start, program=program())
         log.info("node started", life=start, node=name)

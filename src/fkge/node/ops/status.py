@@ -57,7 +57,7 @@ class StatusView:
         here = sum(peer.here for peer in self.peers.values())
         return Health(ready, {"state": self.state, "peers": here, "of": len(self.peers)})
 
-    async def status(self, _: object) -> Status:
+    async def status(self) -> Status:
         """The answer to `fkge status`."""
         owner, audit, federation = self.membership.owner, self.records.audit, self.config.federation
         return {

@@ -19,7 +19,7 @@ from tests.conftest import tiny_settings
 
 
 def test_entries_name_recipient_kind_protection_and_price(tmp_path: Path) -> None:
-    metrics, plain = Metrics(["bee"], {}), Egress(tiny_settings())
+    metrics, plain = Metrics(["bee"]), Egress(tiny_settings())
     paper = Egress.open(tmp_path, "ant", tiny_settings(translate="ppat", privacy={"mode": "paper"}))
     paper.pay_for_votes("bee", 3, queries=10, lam=0.05)
     with closing(paper), AuditLog.open(tmp_path / "audit", "ant") as audit:
@@ -43,7 +43,7 @@ def test_entries_name_recipient_kind_protection_and_price(tmp_path: Path) -> Non
 
 
 def test_a_message_that_cannot_be_recorded_is_not_counted(tmp_path: Path) -> None:
-    metrics = Metrics(["bee"], {})
+    metrics = Metrics(["bee"])
     audit = AuditLog.open(tmp_path / "audit", "ant")
     audit.close()
     before = metrics.render()

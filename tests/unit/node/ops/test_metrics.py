@@ -56,9 +56,9 @@ def test_everything_is_counted_under_its_name() -> None:
 
 
 def test_no_label_is_one_that_nobody_listed() -> None:
-    m = Metrics(["genes"], words={"kind": ["Hello"]})
+    m = Metrics(["genes"])
     m.sent("mallory", "aspirin", 1)
-    m.received("aspirin", "Hello")
+    m.received("aspirin", "Tokens")
     m.refused("genes", "aspirin")
     m.exchanged("genes", "aspirin")
     m.peers({"aspirin": 1, "warfarin": 1})
@@ -66,7 +66,7 @@ def test_no_label_is_one_that_nobody_listed() -> None:
     text = m.render()
     assert b"aspirin" not in text
     assert b"mallory" not in text
-    assert value(m, "fkge_messages_total", peer="other", kind="Hello", direction="in") == 1
+    assert value(m, "fkge_messages_total", peer="other", kind="Tokens", direction="in") == 1
     assert value(m, "fkge_peers", state="other") == 2
 
 
