@@ -214,16 +214,12 @@ class Bootstrap:
         assert self._agreement is not None
         self._send([self._agreement.messages()])
         for peer in replay:
-            self._replay(peer)
+            if (tokens := self._early.pop(peer, None)) is not None:
+                try:
+                    self.receive(peer, tokens)
+                except Refused as error:
+                    self._emit(Misbehaved(peer, error.reason, str(error)))
         self._check_done()
-
-    def _replay(self, peer: str) -> None:
-        """Take in tokens that had come before this node could use them."""
-        if (tokens := self._early.pop(peer, None)) is not None:
-            try:
-                self.receive(peer, tokens)
-            except Refused as error:
-                self._emit(Misbehaved(peer, error.reason, str(error)))
 
     def _leave_out(self, peers: Set[str]) -> None:
         assert self._agreement is not None

@@ -57,8 +57,7 @@ class ConnectionManager:
     """Accept and dial connections to peers.
 
     Args:
-        config: of the node.
-        terms: how it federates, as `fkge.node.handshake.terms_of` says it.
+        config, terms: of the node, and how it federates (`fkge.node.handshake.terms_of`).
         peers: by name; a view that changes with `peers.toml`.
         greet: makes this node's greeting to a peer.
         emit: called with `PeerConnected`, `PeerDisconnected`, `PeerRefused`, `SessionEnded` and `Failed`.
@@ -256,11 +255,7 @@ class ConnectionManager:
             raise Refused("stalled", f"no greeting within {_GREETING:g} seconds") from None
 
     def _check(self, peer: Peer, hello: pb.Hello) -> None:
-        config = self._config
-        check_greeting(
-            hello, peer.name, self.identity.consortium, self._terms, peer.settings, config.federation, _now(),
-            config.node.clock,
-        )  # fmt: skip
+        check_greeting(hello, peer.name, self.identity.consortium, self._terms, peer.settings, self._config, _now())
 
     def _check_again(self, peer: Peer, certificate: bytes) -> None:
         """Check what may have changed while the greeting was awaited."""

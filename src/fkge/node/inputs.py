@@ -18,7 +18,6 @@ class Prepared:
 
     Attributes:
         store: the owner's, with its alignments and tokens.
-        job: what the owner does, and where it is saved.
         alignments: by peer, the id (32 hexadecimal digits) under which both sides know their alignment.
     """
 

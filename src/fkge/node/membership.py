@@ -26,8 +26,7 @@ class Membership:
 
     Args:
         peers: all that the node knows, by name; a view that changes with `peers.toml`.
-        settings: how the owner federates.
-        emit: called with notices.
+        settings, emit: how the owner federates, and what is called with notices.
 
     Attributes:
         aligned: the peers that are connected and aligned, each with what is shared with it.

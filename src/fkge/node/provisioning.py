@@ -25,11 +25,9 @@ RENEW_WITHIN = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Installed:
-    """The result of `install`.
+    """The result of `install`: the site's identity by the new kit, and what its owner should know.
 
-    Attributes:
-        identity: the site's identity, by the new kit.
-        notes: what the site's owner should know: files that differ from the kit's, members that came or left.
+    The notes are on files that differ from the kit's, and members that came or left.
     """
 
     identity: site.Identity
@@ -164,7 +162,7 @@ def _has_key_here(path: Path, name: str, authority: Authority) -> bool:
     """Whether a member's key is in its folder, or nowhere yet; raises `IdentityError` if it is there and revoked."""
     held = authority.holding(name)
     key = fingerprint(read_key(path / KEY)) if (path / KEY).exists() else None
-    if not held and any(line.fingerprint == key for line in authority.issued):
+    if not held and any(line.fingerprint == key for line in authority.book.issued):
         raise IdentityError(
             "revoked",
             f"{path}: the key in it was revoked, and is not certified again. Take {name} off the list; or, for a new "

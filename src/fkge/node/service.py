@@ -32,7 +32,7 @@ from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
 from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
-from fkge.node.driver import NodeDriver, open_in_thread, open_owner
+from fkge.node.driver import NodeDriver, open_in_thread
 from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
@@ -58,10 +58,6 @@ class Node:
         persistent: its state between processes.
         records: its log, audit log and metrics.
         inputs: what it is given in addition to its configuration.
-
-    Attributes:
-        life_cycle: where it is in it.
-        membership: the peers that take part in the owner's work.
 
     Raises:
         SettingsError: the certificate is another owner's.
@@ -176,13 +172,12 @@ class Node:
         persistent.save()
         prepared = self._inputs.prepared
         job = prepared.job if prepared else federated_job(self.config, self._alignments.store)
-        make = partial(
-            open_owner, job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
+        own, thread = await open_in_thread(
+            job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62),
         )  # fmt: skip
-        own, thread = await open_in_thread(make)
         driver = NodeDriver(own, thread, self._note, self._queue.put, federation.train_alone, self._inputs.order)
         self.membership.begin(driver)
         self._remember_ledger()

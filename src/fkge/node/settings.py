@@ -177,14 +177,7 @@ class NodeSettings(Settings):
 
 
 class NodeConfig:
-    """`node.toml` and the files that it names.
-
-    Attributes:
-        folder: the folder of `node.toml`.
-        node: the settings in it.
-        federation: the federation settings, with the path of the ledger filled in.
-        peers: the rules for each peer, by name.
-    """
+    """`node.toml` in `folder`, and the files that it names; in `federation`, the path of the ledger is filled in."""
 
     def __init__(
         self, folder: Path, node: NodeSettings, federation: FederationSettings, peers: Mapping[str, PeerSettings]

@@ -79,8 +79,6 @@ class Consortium:
     """The members of a consortium and what they agreed on.
 
     Attributes:
-        name: its name.
-        members: by name.
         links: the links between pairs of members, where they are known beforehand; texts instead of file names.
         settings: the text of their federation settings, if they agreed on some.
     """

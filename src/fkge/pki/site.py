@@ -39,16 +39,12 @@ class Identity:
     """A site's key, certificate and trust in others. Made by `load`.
 
     Attributes:
-        folder: the site's.
+        folder, name, consortium: of the site.
         kit: the kit in force.
         trust: checks other owners' certificates.
-        name: the owner's.
-        consortium: the consortium's name.
-        certificate_pem: the site's certificate.
+        certificate_pem, expires, serial: of the site's certificate.
         authority_pem: the authority's certificate.
         fingerprint: of the key; the same in the request and in all certificates for it.
-        expires: when the certificate ends.
-        serial: of the certificate.
     """
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey, kit: Kit, trust: Trust) -> None:
@@ -166,10 +162,7 @@ def renew(folder: Path) -> str:
 class CheckedKit:
     """A kit that may be installed in a site's folder. Made by `check_kit`; `install` puts it in force.
 
-    Attributes:
-        folder: the site's.
-        kit: the kit.
-        previous: the kit that it replaces; None if there is none, or it is damaged.
+    `previous` is the kit that it replaces; None if there is none, or it is damaged.
     """
 
     folder: Path
@@ -260,10 +253,8 @@ def _trust(folder: Path, kit: Kit, source: str) -> Trust:
 
 def _key_for(folder: Path, certificate: x509.Certificate) -> Path | None:
     """Return the file in `folder` with the key of a certificate, if there is one."""
-    for path in (folder / KEY, folder / NEXT_KEY):
-        if path.exists() and certs.fingerprint(certs.read_key(path)) == certs.fingerprint(certificate):
-            return path
-    return None
+    held, wanted = (folder / name for name in (KEY, NEXT_KEY)), certs.fingerprint(certificate)
+    return next((path for path in held if path.exists() and certs.fingerprint(certs.read_key(path)) == wanted), None)
 
 
 def _finish_renewal(folder: Path) -> None:

@@ -40,11 +40,8 @@ _KNOWN_EXTENSIONS = (
 class RevocationList:
     """The serials an authority has revoked. Made by `read_list`.
 
-    Attributes:
-        number: grows by one with every list of an authority.
-        date: when it was made.
-        serials: revoked certificates, with the time of revocation.
-        pem: the list as it was signed.
+    `number` grows by one with every list of an authority, `serials` has the time of each revocation, and `pem` is the
+    list as it was signed.
     """
 
     number: int
@@ -95,8 +92,7 @@ class Trust:
         source: what the list came in, for messages.
 
     Attributes:
-        consortium: the consortium's name.
-        fingerprint: of the authority's key.
+        consortium, fingerprint: the consortium's name, and the fingerprint of the authority's key.
         revoked: the revocation list in force.
     """
 
@@ -155,12 +151,8 @@ class Trust:
                 f"signed by the authority of {self.consortium} ({certs.short_fingerprint(self.fingerprint)}). Is it of "
                 "another consortium?",
             ) from None
-        name = certs.name_of(certificate)
-        if (
-            not name
-            or not _is_leaf(certificate)
-            or certs.subject_text(certificate.subject, NameOID.COMMON_NAME) != name
-        ):
+        name, common_name = certs.name_of(certificate), certs.subject_text(certificate.subject, NameOID.COMMON_NAME)
+        if not name or not _is_leaf(certificate) or common_name != name:
             raise IdentityError(
                 "stranger", f"the certificate with serial {certs.serial(certificate)} is not issued to an owner's node"
             )

@@ -175,11 +175,7 @@ class Server(Connections):
 
 
 async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
-    """Listen on a socket. One that a dead node has left is replaced.
-
-    Args:
-        path: of the socket.
-        handlers: by command.
+    """Listen on a socket, with a handler for each command. A socket that a dead node has left is replaced.
 
     Raises:
         NodeError: another node listens there.

@@ -25,10 +25,7 @@ _ALIGNMENT = {
 class EgressLog:
     """Record each outgoing message in the audit log, which may refuse it (`NodeError`), and count it.
 
-    Args:
-        audit: where messages are recorded.
-        metrics: where they are counted.
-        charged: returns a lower bound of the ε spent so far; None where nothing has a price.
+    `charged` returns a lower bound of the ε spent so far; None where nothing has a price.
     """
 
     def __init__(self, audit: AuditLog, metrics: Metrics, charged: Callable[[], float | None]) -> None:

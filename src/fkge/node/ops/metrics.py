@@ -39,15 +39,7 @@ class Health(NamedTuple):
 
 
 class Metrics:
-    """What a node counts, from any thread.
-
-    Args:
-        peers: the names that may be labels.
-
-    Attributes:
-        registry: Prometheus's.
-        content_type: of what `render` returns.
-    """
+    """What a node counts, from any thread. `peers` are the names that may be labels."""
 
     def __init__(self, peers: Iterable[str] = ()) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
@@ -150,11 +142,8 @@ class Server(Connections):
         if len(self.busy) > 2 * CONNECTIONS:
             return
         async with asyncio.timeout(SECONDS):
-            if len(self.busy) > CONNECTIONS:
-                answer = _answer(503, b"too many at a time\n")
-            else:
-                answer = await self._handle(reader)
-            writer.write(answer)
+            crowded = len(self.busy) > CONNECTIONS
+            writer.write(_answer(503, b"too many at a time\n") if crowded else await self._handle(reader))
             writer.write_eof()
             while await reader.read(REQUEST_BYTES):  # or closing would lose the answer
                 pass
@@ -190,10 +179,8 @@ async def serve(host: str, port: int, metrics: Metrics, health: Callable[[], Hea
     """Serve metrics and health.
 
     Args:
-        host: to listen at, best 127.0.0.1.
-        port: 0 for any that is free, see `Server.port`.
-        metrics: for /metrics.
-        health: for /readyz.
+        host, port: where to listen, best on 127.0.0.1; port 0 takes any that is free, see `Server.port`.
+        metrics, health: for /metrics and /readyz.
 
     Raises:
         NodeError: it cannot listen there.

@@ -109,9 +109,7 @@ def open_records(name: str, peers: Mapping[str, object], state: Path, echo: bool
     """Open the records in a state folder, and write down that the node starts and ends.
 
     Args:
-        name: of the node.
-        peers: names that may be written.
-        state: the folder.
+        name, peers, state: of the node, its peers and its folder.
         echo: log to standard error, too.
         start: the number of this process among those that have been this node.
     """

@@ -25,17 +25,7 @@ _NOTHING = "nothing in common: see same, entities and relations in peers.toml, o
 
 @dataclass
 class StatusView:
-    """A node as its operator sees it.
-
-    Attributes:
-        config: of the node.
-        persistent: its state between processes.
-        records: its audit log.
-        peers: all that it knows; a view that changes.
-        membership: the peers that take part, and the owner.
-        life_cycle: where it is in it.
-        alignments: what it shares with each peer; None until its store is open.
-    """
+    """A node as its operator sees it; `alignments` is None until its store is open."""
 
     config: NodeConfig
     persistent: PersistentState
