@@ -23,11 +23,10 @@ from rich.text import Text
 from fkge.cli.console import ConsoleProgress, console_progress
 from fkge.experiment.history import Course, History, Stage
 from fkge.progress import SILENT
+from fkge.trace import Record
 
 if TYPE_CHECKING:
     from fkge.experiment.simulation import Simulation
-
-Watch = Callable[[dict[str, Any]], None]
 
 EVENTS, WIDEST = 4, 110
 ENOUGH = 0.02  # of all epochs, before the remaining time is estimated
@@ -72,7 +71,7 @@ class View:
         self._began, self._before = self.clock(), self.share
         self._lock = threading.Lock()
 
-    def feed(self, record: dict[str, Any]) -> None:
+    def feed(self, record: Record) -> None:
         with self._lock:
             self.history.feed(record)
 
@@ -229,7 +228,7 @@ _COLUMNS = (
 
 
 @contextmanager
-def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Watch | None]]:
+def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Callable[[Record], None] | None]]:
     """Show a running simulation while the context lasts: live on a terminal, as lines elsewhere.
 
     Yields:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, cast, get_type_hints
 
 import typer
 
@@ -95,7 +95,7 @@ def completing(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-def _named(key: str) -> Callable[[typer.Context, str], list[str]]:
+def _named(key: Literal["owners", "arms"]) -> Callable[[typer.Context, str], list[str]]:
     """Return a completion function that offers what the simulation has that the command line names."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -130,13 +130,21 @@ def config_file(given: Path | None) -> Path | None:
     return None if given is None else find(given)
 
 
-def describe_simulation(folder: Path) -> dict[str, Any]:
+class SimulationOutline(TypedDict, total=False):
+    """What the command line looks up in simulation.json, without the imports that reading all of it takes."""
+
+    federation: str
+    owners: list[str]
+    arms: list[str]
+
+
+def describe_simulation(folder: Path) -> SimulationOutline:
     """Return the content of a folder's simulation.json; an empty dict if there is none that can be read."""
     try:
         found = json.loads((folder / "simulation.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast(SimulationOutline, found) if isinstance(found, dict) else {}
 
 
 def choice(text: str, *words: str, **more: Any) -> Any:

@@ -33,10 +33,10 @@ def require_run(folder: Path, command: str) -> Path:
         raise RunError(f"{folder}: holds an owner's data; its model is in {model}")
     simulation = _simulation_around(folder)
     if simulation is not None and not (folder / "settings.toml").exists():
-        names = {key: ", ".join(describe_simulation(simulation).get(key, ())) for key in ("arms", "owners")}
+        found = describe_simulation(simulation)
         raise RunError(
             f"{folder}: holds no model (yet); models are in {simulation / 'arms' / 'ARM' / 'OWNER'}, with ARM one of "
-            f"{names['arms']} and OWNER one of {names['owners']}"
+            f"{', '.join(found.get('arms', ()))} and OWNER one of {', '.join(found.get('owners', ()))}"
         )
     if (folder / "settings.toml").exists() and simulation is None and not any(folder.glob("*.safetensors")):
         raise RunError(f"{folder}: holds settings, but no run; name the folder that was given to --out")

@@ -33,15 +33,14 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command prints.
+    """What a command prints, before it exits with `code`.
 
     Attributes:
         result: the answer as JSON data, printed in one line with --json.
         shown: tables and texts, printed otherwise; a plain text is printed as one line.
-        code: the exit code.
     """
 
-    result: Mapping[str, Any]
+    result: Mapping[str, object]
     shown: Iterable[Table | Text | str]
     code: int = 0
 

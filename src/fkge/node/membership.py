@@ -48,11 +48,6 @@ class Membership:
         """The owner that works, once it is loaded."""
         return None if self._driver is None else self._driver.owner
 
-    @property
-    def charged(self) -> float | None:
-        """ε that the owner has spent, at least; None where nothing has a price, or before it is loaded."""
-        return None if (owner := self.owner) is None else owner.egress.charged
-
     def begin(self, driver: NodeDriver) -> None:
         """Start the owner's work with the peers that are here; `join_all` has to follow.
 

@@ -17,6 +17,7 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,19 +28,19 @@ import torch
 from fkge.errors import IdentityError, PeerError, SettingsError
 from fkge.federation import OwnerStore, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
+from fkge.federation.owner.job import Job
+from fkge.federation.participant import Emit
 from fkge.node import frames_pb2 as pb
 from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
 from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
-from fkge.node.driver import NodeDriver, open_in_thread
+from fkge.node.driver import DeliveryOrder, NodeDriver, open_in_thread
 from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
-from fkge.node.inputs import Inputs
 from fkge.node.membership import Membership
 from fkge.node.ops import control, metrics
-from fkge.node.ops.egress_log import EgressLog
 from fkge.node.ops.records import Records, open_records
 from fkge.node.ops.status import StatusView
 from fkge.node.peer import MessageReceived, Peer, SessionEnded
@@ -48,6 +49,37 @@ from fkge.node.settings import NodeConfig, PeerSettings, address
 from fkge.node.state import LifeCycle, NodeState, Trigger
 from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
 from fkge.privacy import Ledger
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Store, job and alignments that a rehearsal has prepared for a node.
+
+    Attributes:
+        store: the owner's, with its alignments and tokens.
+        alignments: by peer, the id (32 hexadecimal digits) under which both sides know their alignment.
+    """
+
+    store: OwnerStore
+    job: Job
+    alignments: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a node can be given in addition to its configuration, for recordings, rehearsals and tests.
+
+    Attributes:
+        recording: a file to record everything that it receives and sends.
+        order: the order in which messages are delivered to the owner; as they arrive, if None.
+        prepared: what it need not find out.
+        observe: called with everything that the owner's work notes, from the loop or from its thread.
+    """
+
+    recording: Path | None = None
+    order: DeliveryOrder | None = None
+    prepared: Prepared | None = None
+    observe: Emit | None = None
 
 
 class Node:
@@ -77,7 +109,6 @@ class Node:
         self.membership = Membership(self._peers, config.federation, emit)
         self._connections = ConnectionManager(config, self._terms, self._peers, self._greeting, emit)
         self._watch = FileWatch(config, self._connections, emit)
-        self._egress_log = EgressLog(records.audit, records.metrics, lambda: self.membership.charged)
         self._status = StatusView(config, persistent, records, self._peers, self.membership, self.life_cycle)
         self._alignments: Alignments | None = None  # with each peer, once the owner's store is open
         self._bootstrap: Bootstrap | None = None  # if this node takes part in it, and from then on
@@ -257,7 +288,7 @@ class Node:
                 self._peers[name].hang_up(Refused(reason, sentence))
             case AlignmentMessage(name, message, kind):
                 body = bytes(message.SerializeToString())
-                self._egress_log.alignment(name, kind, body)
+                self._records.alignment(name, kind, body)
                 self._peers[name].send(MEETING, body)
             case PeerAligned(peer, known, begun):
                 membership.add(peer, known)
@@ -360,7 +391,8 @@ class Node:
 
     def _record_egress(self, peer: str, released: Released, session: int, data: bytes) -> None:
         """Write the audit-log entry of a message before it is queued; directly, so that nothing is sent unrecorded."""
-        self._egress_log.released(peer, released, session, data)
+        owner = self.membership.owner
+        self._records.released(peer, released, session, data, None if owner is None else owner.egress.charged)
         if isinstance(released.message, (Request, Defer, Refuse, Abort)):
             self._queue.put(work.ControlSent(peer))
 

@@ -18,7 +18,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from fkge.errors import FkgeError, NodeError
 from fkge.node.ops.sockets import Connections
@@ -224,7 +224,7 @@ def _credentials(connection: Any) -> tuple[int, int | None]:
 # -- at the operator's side --------------------------------------------------------------------------
 
 
-def call(path: Path, command: str, *, patience: float = PATIENCE) -> dict[str, Any]:
+def call(path: Path, command: str, *, patience: float = PATIENCE) -> Mapping[str, object]:
     """Send a command to a node, through its control socket, and return the answer.
 
     Raises:
@@ -234,7 +234,12 @@ def call(path: Path, command: str, *, patience: float = PATIENCE) -> dict[str, A
         return _ask(path, connection, command)
 
 
-def stop(path: Path, patience: float = 60.0) -> dict[str, Any]:
+def ask_status(path: Path, patience: float = PATIENCE) -> Status:
+    """Ask a node for its status; see `call`."""
+    return cast(Status, call(path, "status", patience=patience))
+
+
+def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
     """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
 
     Raises:
@@ -263,7 +268,7 @@ def stop(path: Path, patience: float = 60.0) -> dict[str, Any]:
     return answer
 
 
-def _ask(path: Path, connection: socket.socket, command: str) -> dict[str, Any]:
+def _ask(path: Path, connection: socket.socket, command: str) -> Mapping[str, object]:
     try:
         connection.sendall(json.dumps({"command": command}).encode() + b"\n")
         with connection.makefile("rb") as f:

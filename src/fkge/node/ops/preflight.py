@@ -93,7 +93,7 @@ def preflight(path: Path) -> Iterator[Finding]:
 def _running(config: NodeConfig) -> int | None:
     """Return the process of this node, if it runs."""
     try:
-        return int(control.call(config.state / control.SOCKET, "status", patience=_TIMEOUT)["pid"])
+        return control.ask_status(config.state / control.SOCKET, _TIMEOUT)["pid"]
     except (NodeError, KeyError):
         return None
 

@@ -1,4 +1,4 @@
-"""`Records` writes each event of a node to its log, its audit log and its metrics."""
+"""`Records` writes each event of a node to its log, its audit log and its metrics, and each message before it goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fkge.errors import IdentityError
+from fkge.federation import Released
+from fkge.federation.egress import PUBLIC
 from fkge.node.connections import PeerConnected, PeerDisconnected, PeerRefused
 from fkge.node.events import Event, Notice, Pause
 from fkge.node.frames import FEDERATION, Refused
@@ -18,6 +20,16 @@ from fkge.node.owner_events import ExchangeAbandoned, ExchangeFinished, WorkFini
 from fkge.node.peer import Bucket, MessageReceived, Peer, SessionEnded
 from fkge.node.state import NodeState
 from fkge.node.watch import CertificateReloaded
+from fkge.privacy import Unprotected
+
+_PAID = {"Update": "DP-SGD", "Gradient": "noised votes"}
+"""The protection of messages that were paid for; their price is the entry of the ledger."""
+
+_ALIGNMENT = {
+    "Keys": "none: how many keys there are", "Intersect": "private set intersection", "Pact": "public",
+    "Tokens": "random bits",
+}  # fmt: skip
+"""The protection of messages of an alignment session."""
 
 _OFTEN = (NodeState.TRAINING, NodeState.EXCHANGING, NodeState.RESTING)
 _UNREMARKABLE = ("unspecified", "leaving", "replaced")
@@ -54,6 +66,33 @@ class Records:
         """The node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
         self.log.error("certificate", reason=error.reason)
         self.audit.note("certificate", reason=error.reason, sentence=str(error))
+
+    def alignment(self, peer: str, what: str, body: bytes) -> None:
+        """Record a message by which two owners find out what they share, before it is sent; it has no price."""
+        self._leaves(peer, what, body, _ALIGNMENT[what], None, 0)
+
+    def released(self, peer: str, released: Released, session: int, body: bytes, charged: float | None) -> None:
+        """Record a message of an exchange before it is sent.
+
+        Args:
+            peer, session: whom it is for, and in which exchange.
+            released: the message, as `fkge.federation.egress` has released it.
+            body: its bytes.
+            charged: a lower bound of the ε spent so far; None where nothing has a price.
+        """
+        what, price = type(released.message).__name__, None
+        if isinstance(released.protection, Unprotected):
+            protection = f"none: {released.protection.what}"
+        elif released.protection == PUBLIC:
+            protection = PUBLIC
+        else:
+            protection = _PAID[what]
+            price = released.protection + ("" if charged is None else f"; ε {charged:.4g} or more in all")
+        self._leaves(peer, what, body, protection, price, session)
+
+    def _leaves(self, peer: str, what: str, body: bytes, protection: str, price: str | None, session: int) -> None:
+        self.audit.left(peer, what, body, protection=protection, price=price, session=session)
+        self.metrics.sent(peer, what, len(body))
 
     def record(self, event: Event) -> None:
         """Write down what concerns an operator or an auditor about an event."""
