@@ -91,8 +91,6 @@ class NodeDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- beginning and ending ------------------------------------------------------------------------
-
     @property
     def owner(self) -> Owner:
         return self._driver.owner

@@ -55,8 +55,7 @@ class Notice(Event):
 
     Attributes:
         fields: of the log's line and of the audit log's entry.
-        log: the event of the log, if it is to be written there.
-        audit: the event of the audit log, likewise.
+        log, audit: the event of the log, and of the audit log, if it is to be written there.
         level: of the line in the log.
     """
 

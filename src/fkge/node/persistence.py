@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from fkge.errors import NodeError, RunError
-from fkge.federation import OwnerStore, Plan, create_store
+from fkge.federation import OwnerStore, create_store
 from fkge.federation.owner import seed_of
-from fkge.federation.owner.job import LABEL, ProductionJob
+from fkge.federation.owner.job import LABEL
 from fkge.federation.owner.workspace import Workspace
 from fkge.files import FileLock, read_json, write_atomically
 from fkge.node.settings import NodeConfig
@@ -99,17 +99,8 @@ def workspace(config: NodeConfig) -> Workspace:
     return Workspace(config.state / "arms" / LABEL / config.node.name)
 
 
-def federated_job(config: NodeConfig, store: OwnerStore) -> ProductionJob:
-    """What the owner of this node does: it federates, for as many epochs as its settings say."""
-    return ProductionJob(store, workspace(config), Plan.of(config.federation))
-
-
 def open_store(config: NodeConfig, secret: int) -> OwnerStore:
-    """Open the owner's store, or create it from its graph.
-
-    Args:
-        config: of the node.
-        secret: what tokens are drawn from, unless the node is a rehearsal.
+    """Open the owner's store, or create it from its graph, with the secret that tokens are drawn from.
 
     Raises:
         RunError: the graph, or how the owner trains, is another than when the store was created.

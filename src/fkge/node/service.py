@@ -26,9 +26,9 @@ from typing import Any
 import torch
 
 from fkge.errors import IdentityError, PeerError, SettingsError
-from fkge.federation import OwnerStore, Released
+from fkge.federation import OwnerStore, Plan, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
-from fkge.federation.owner.job import Job
+from fkge.federation.owner.job import Job, ProductionJob
 from fkge.federation.participant import Emit
 from fkge.node import frames_pb2 as pb
 from fkge.node import owner_events as work
@@ -44,7 +44,7 @@ from fkge.node.ops import control, metrics
 from fkge.node.ops.records import Records, open_records
 from fkge.node.ops.status import StatusView
 from fkge.node.peer import MessageReceived, Peer, SessionEnded
-from fkge.node.persistence import PersistentState, federated_job, lock, open_store, put_aside
+from fkge.node.persistence import PersistentState, lock, open_store, put_aside, workspace
 from fkge.node.settings import NodeConfig, PeerSettings, address
 from fkge.node.state import LifeCycle, NodeState, Trigger
 from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
@@ -202,7 +202,11 @@ class Node:
         persistent.begun = True
         persistent.save()
         prepared = self._inputs.prepared
-        job = prepared.job if prepared else federated_job(self.config, self._alignments.store)
+        job = (
+            prepared.job
+            if prepared
+            else ProductionJob(self._alignments.store, workspace(self.config), Plan.of(federation))
+        )
         own, thread = await open_in_thread(
             job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,

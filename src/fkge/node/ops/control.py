@@ -42,10 +42,8 @@ class PeerStatus(TypedDict):
     """The state of one peer. Times are seconds since 1970; what is not known yet is None.
 
     Attributes:
-        state: away, refused, aligning, connected or joined.
-        since: when it came to that state.
-        shared: rows that both hold.
-        exchanges: finished ones.
+        state, since: away, refused, aligning, connected or joined, and when it came to that.
+        shared, exchanges: rows that both hold, and finished exchanges.
         heard: when anything was last received from it.
         reason: why it was refused, or shares nothing.
     """
@@ -62,15 +60,7 @@ class PeerStatus(TypedDict):
 
 
 class Spent(TypedDict):
-    """One privacy budget, as in `fkge ledger show`.
-
-    Attributes:
-        unit: what is protected, such as "triple".
-        relation: which graphs are neighbours.
-        epsilon: the budget; None for no limit.
-        spent: ε spent so far; None for no bound.
-        delta: δ of both.
-    """
+    """One privacy budget, as in `fkge ledger show`; `epsilon` is None for no limit, `spent` for no bound."""
 
     unit: str
     relation: str

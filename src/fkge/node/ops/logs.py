@@ -200,18 +200,10 @@ class Log(logging.handlers.RotatingFileHandler):
 
 
 class Tail:
-    """Read a log while it is written and rotated.
-
-    Args:
-        path: of the log.
-        level: leave out what is less than this.
-        peer: only lines about this one.
-    """
+    """Read a log while it is written and rotated: what is not below a level, and about one peer if it is named."""
 
     def __init__(self, path: Path, *, level: str = "debug", peer: str | None = None) -> None:
-        self.path = path
-        self._least = LEVELS.index(level)
-        self._peer = peer
+        self.path, self._least, self._peer = path, LEVELS.index(level), peer
         self._inode, self._offset = -1, 0
 
     def last(self, count: int) -> list[Record]:
@@ -256,13 +248,11 @@ class Tail:
         for line in data.split(b"\n"):
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
-                if isinstance(record, dict) and {"time", "level", "event"} <= set(record) and self._wanted(record):
-                    yield record
-
-    def _wanted(self, record: Record) -> bool:
-        level = record["level"]
-        enough = level not in LEVELS or LEVELS.index(level) >= self._least
-        return enough and self._peer in (None, record.get("peer"))
+                if isinstance(record, dict) and {"time", "level", "event"} <= set(record):
+                    level = record["level"]
+                    enough = level not in LEVELS or LEVELS.index(level) >= self._least
+                    if enough and self._peer in (None, record.get("peer")):
+                        yield record
 
 
 def render(record: Record) -> str:

@@ -39,7 +39,10 @@ class Health(NamedTuple):
 
 
 class Metrics:
-    """What a node counts, from any thread. `peers` are the names that may be labels."""
+    """What a node counts, from any thread. `peers` are the names that may be labels.
+
+    `epochs` and `mrr` are metrics of `prometheus_client`, which need no check of what they are given.
+    """
 
     def __init__(self, peers: Iterable[str] = ()) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
@@ -53,12 +56,12 @@ class Metrics:
         self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"])
         self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"])
         self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"])
-        self._epochs = counter("fkge_epochs", "Epochs of training that are done.")
+        self.epochs = counter("fkge_epochs", "Epochs of training that are done.")
         self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"])
         self._peers = gauge("fkge_peers", "Peers by state.", ["state"])
-        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.")
+        self.mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.")
         self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.")
-        self._mrr.set(math.nan)
+        self.mrr.set(math.nan)
         self._epsilon.set(math.nan)
         self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"])
 
@@ -80,10 +83,6 @@ class Metrics:
         """Count a peer, or a message of it, that was refused."""
         self._refused.labels(self._peer(peer), self._word("reason", reason)).inc()
 
-    def epochs(self, count: int = 1) -> None:
-        """Count epochs that are done."""
-        self._epochs.inc(count)
-
     def exchanged(self, peer: str, outcome: str) -> None:
         """Count an exchange that ended."""
         self._exchanges.labels(self._peer(peer), self._word("outcome", outcome)).inc()
@@ -95,10 +94,6 @@ class Metrics:
             self._peer_counts[self._word("state", state)] += count
         for word, count in self._peer_counts.items():
             self._peers.labels(word).set(count)
-
-    def validated(self, mrr: float) -> None:
-        """Set the best score in validation."""
-        self._mrr.set(mrr)
 
     def spent(self, epsilon: float | None) -> None:
         """Set ε spent so far; None where nothing has a price, which is not the same as 0."""

@@ -124,10 +124,10 @@ class Records:
             case ExchangeFinished(name):
                 metrics.exchanged(name, "finished")
             case WorkFinished(epoch, epochs, count, score, best, spent):
-                metrics.epochs(epochs)
+                metrics.epochs.inc(epochs)
                 metrics.spent(spent)
                 if best is not None:
-                    metrics.validated(best)
+                    metrics.mrr.set(best)
                 log.info("epoch", epoch=epoch, peers=count, **({} if score is None else {"validation_mrr": score}))
             case CertificateReloaded(number):
                 log.info("certificate", number=number)

@@ -30,12 +30,12 @@ def test_everything_is_counted_under_its_name() -> None:
     m.sent("genes", "Update", 50)
     m.received("genes", "Ack")
     m.refused("shop", "budget")
-    m.epochs()
-    m.epochs(4)
+    m.epochs.inc()
+    m.epochs.inc(4)
     m.exchanged("genes", "finished")
     m.peers({"connected": 2, "away": 1})
     m.peers({"connected": 3})
-    m.validated(0.25)
+    m.mrr.set(0.25)
     m.spent(1.5)
     m.state("training")
     m.state("resting")
@@ -72,7 +72,7 @@ def test_no_label_is_one_that_nobody_listed() -> None:
 
 def test_two_nodes_in_one_process_count_apart() -> None:
     first, second = Metrics(), Metrics()
-    first.epochs()
+    first.epochs.inc()
     assert (value(first, "fkge_epochs_total"), value(second, "fkge_epochs_total")) == (1, 0)
 
 
