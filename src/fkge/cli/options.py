@@ -38,12 +38,9 @@ class Commands(typer.Typer):
     def add(
         self, *examples: str, name: str | None = None, panel: str | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-        """Return a decorator that makes a function a command; see `readable_by_typer`.
+        """Return a decorator that makes a function a command, whose help ends with examples; see `readable_by_typer`.
 
-        Args:
-            examples: command lines that end its help.
-            name: the command's, if it is not the function's.
-            panel: the heading, if it is not that of the others.
+        `name` and `panel` are the command's name and heading, where they are not the function's and the others'.
         """
         register = self.command(name, rich_help_panel=panel or self._panel, epilog=example(*examples))
         return lambda function: register(readable_by_typer(function))

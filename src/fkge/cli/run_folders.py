@@ -13,11 +13,7 @@ from fkge.errors import RunError
 
 
 def require_run(folder: Path, command: str) -> Path:
-    """Return `folder`, which must hold one model.
-
-    Args:
-        folder: the folder given.
-        command: the command line before the folder, for the advice.
+    """Return `folder`, which must hold one model; `command` is the command line before it, for the advice.
 
     Raises:
         RunError: it is a simulation, or a part of one that holds no model, or holds settings only.

@@ -25,13 +25,10 @@ Events = Mapping[str, tuple[str, Json | str]]
 
 
 class EventStream:
-    """Send events to any number of listeners: all of them first, then what has changed; slow listeners skip some.
+    """Send events to any number of `listeners`: all of them first, then what has changed; slow ones skip some.
 
     Args:
         poll: returns the current events. Called in a thread, one call at a time, and only while somebody listens.
-
-    Attributes:
-        listeners: how many there are now.
     """
 
     def __init__(self, poll: Callable[[], Events]) -> None:

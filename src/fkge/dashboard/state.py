@@ -28,19 +28,12 @@ BASELINES = ("control", "independent")
 class WatchedRun:
     """The simulation in the folder `run`, which need not exist yet. Thread-safe; writes nothing.
 
-    Attributes:
-        run: its folder.
-        history: what has happened.
-        simulation: None until it exists.
-        result: what was found, once it is finished.
-        status: see `Status`.
-        version: grows with every change.
+    `history` is what has happened, `simulation` is None until it exists, and `result` until it is finished; `version`
+    grows with every change.
     """
 
     def __init__(self, run: Path) -> None:
-        self.run = run
-        self.lock = threading.RLock()
-        self.version = 0
+        self.run, self.lock, self.version = run, threading.RLock(), 0
         self._reset(None)
 
     def _reset(self, identity: tuple[int, int, int] | None) -> None:
@@ -50,9 +43,7 @@ class WatchedRun:
         self._trace = Trace(self.run / "trace.jsonl")
         self._offset = 0
         self._identity: tuple[int, int, int] | None = None
-        self.simulation: Simulation | None = None
-        if identity is not None:
-            self.simulation = Simulation.open(self.run)
+        self.simulation: Simulation | None = None if identity is None else Simulation.open(self.run)
         self._identity = identity  # last: where the simulation cannot be opened, that is tried again
 
     def refresh(self) -> None:

@@ -27,16 +27,11 @@ class Membership:
     Args:
         peers: all that the node knows, by name; a view that changes with `peers.toml`.
         settings, emit: how the owner federates, and what is called with notices.
-
-    Attributes:
-        aligned: the peers that are connected and aligned, each with what is shared with it.
-        joined: those of them that the owner exchanges with.
-        paused: training is paused.
     """
 
     def __init__(self, peers: Mapping[str, Peer], settings: FederationSettings, emit: Emit) -> None:
-        self.aligned: dict[str, PeerProfile] = {}
-        self.joined: set[str] = set()
+        self.aligned: dict[str, PeerProfile] = {}  # peers that are connected, each with what is shared with it
+        self.joined: set[str] = set()  # those of them that the owner exchanges with
         self.paused = False
         self._peers, self._settings, self._emit = peers, settings, emit
         self._pending: dict[str, list[bytes]] = {}

@@ -38,21 +38,14 @@ class ExchangeFinished(Event):
 
 
 class WorkFinished(Event):
-    """The owner has trained, aggregated or tested.
+    """The owner has trained, aggregated or tested."""
 
-    Attributes:
-        epoch: how many epochs are done, and epochs: of them, by this work.
-        peers: how many peers' updates went into it.
-        score: mean reciprocal rank in validation, if that was measured, and best: so far.
-        spent: ε so far; None where nothing has a price.
-    """
-
-    epoch: int
-    epochs: int
-    peers: int
-    score: float | None
-    best: float | None
-    spent: float | None
+    epoch: int  # how many are done
+    epochs: int  # of them, by this work
+    peers: int  # how many peers' updates went into it
+    score: float | None  # mean reciprocal rank in validation, if that was measured
+    best: float | None  # so far
+    spent: float | None  # ε so far; None where nothing has a price
 
 
 class JoinDue(Event):

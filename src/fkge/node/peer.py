@@ -75,28 +75,19 @@ class Peer:
         name: the owner that its certificate must name.
         settings: what it may have.
         emit: called with `MessageReceived`, `SessionEnded` and `Failed`.
-
-    Attributes:
-        state: away, here (a stream is open), refused.
-        incarnation: id of the peer's process that the session is with.
-        session: with that incarnation; None without one.
-        since: when the state last changed (seconds since 1970).
-        reason, sentence: why the peer was refused, or refused this node; empty if neither.
-        meeting: alignment messages that were not processed yet.
-        certificate: the one it showed last, PEM or DER.
-        exchanges: finished ones with it.
-        noted, answers, strays, hellos: limits on refusals recorded, small answers, failed exchanges and greetings.
     """
 
     def __init__(self, name: str, settings: PeerSettings, emit: Emit) -> None:
         self.name, self.settings = name, settings
-        self.state, self.reason, self.sentence = "away", "", ""
-        self.since = self.last_heard = time.time()
-        self.incarnation = b""
+        self.state = "away"  # or here (a stream is open), or refused
+        self.reason = self.sentence = ""  # why the peer was refused, or refused this node
+        self.since = self.last_heard = time.time()  # when the state last changed, and when anything came
+        self.incarnation = b""  # id of the peer's process that the session is with
         self.session: Session | None = None
-        self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
+        self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)  # alignment messages that were not processed yet
         self.bytes_in = self.bytes_out = self.exchanges = 0
-        self.certificate = b""
+        self.certificate = b""  # the one it showed last, PEM or DER
+        # Limits on refusals recorded, small answers, failed exchanges and greetings.
         self.noted, self.answers, self.strays = Bucket(1, 100), Bucket(20, 2000), Bucket(1, 100)
         self.hellos = Bucket(0.5, 20)
         self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(2000, 20_000), Bucket(200, 2000)

@@ -22,6 +22,11 @@ from fkge.pki.kits import Consortium, Kit
 RENEW_WITHIN = timedelta(days=30)
 """`provision` replaces certificates that end within this time."""
 
+_NOTHING_AGREED = """\
+# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so
+# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.
+"""
+
 
 @dataclass(frozen=True)
 class Installed:
@@ -37,15 +42,7 @@ class Installed:
 def install(data: bytes, source: str, folder: Path, now: datetime, compare: Callable[[Kit], None]) -> Installed:
     """Install a kit in a site's folder and write the files a node starts from. A kit that is refused changes nothing.
 
-    Args:
-        data: the kit.
-        source: where it came from, for messages.
-        folder: the site's.
-        now: the time, aware.
-        compare: as in `fkge.pki.site.check_kit`.
-
-    Raises:
-        IdentityError: as `fkge.pki.site.check_kit`.
+    Arguments and errors are those of `fkge.pki.site.check_kit`.
     """
     checked = site.check_kit(data, source, folder, now, compare)
     notes = tuple(_write_files(folder, checked.kit, checked.previous))  # first: a repeated install completes them
@@ -72,8 +69,8 @@ def _write_files(folder: Path, kit: Kit, previous: Kit | None) -> Iterator[str]:
 
 def _files(kit: Kit) -> dict[str, str]:
     links = {f"links/{p}.{kind}.tsv": text for p, both in kit.links.items() for kind, text in both.texts.items()}
-    node, peers = _node_toml(kit), _peers_toml(kit)
-    return links | {"node.toml": node, "peers.toml": peers, "federation.toml": _federation_toml(kit)}
+    settings = _NOTHING_AGREED if kit.settings is None else kit.settings
+    return links | {"node.toml": _node_toml(kit), "peers.toml": _peers_toml(kit), "federation.toml": settings}
 
 
 def _node_toml(kit: Kit) -> str:
@@ -99,15 +96,6 @@ def _peers_toml(kit: Kit) -> str:
             given |= {kind: f"links/{name}.{kind}.tsv" for kind in links.texts}
         text += f"\n[peers.{name}]\n{PeerSettings.build(given).explained(given)}"
     return text
-
-
-def _federation_toml(kit: Kit) -> str:
-    if kit.settings is not None:
-        return kit.settings
-    return (
-        "# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so\n"
-        "# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.\n"
-    )
 
 
 # -- a whole consortium ------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ A node reads from `peers.toml`, which is its owner's alone, which peers it deals
 out what they share, unless both know from an earlier time. The initial members wait for each other once
 (`fkge.node.bootstrap`); after that nobody waits for anybody, and peers that come later join while the others work.
 
-`Node` holds the parts together: it takes their events from one queue and calls the parts that each event concerns. The
-parts never call the node.
+The parts of a node never call it: they put events.
 """
 
 from __future__ import annotations
@@ -53,11 +52,9 @@ from fkge.privacy import Ledger
 
 @dataclass(frozen=True)
 class Prepared:
-    """Store, job and alignments that a rehearsal has prepared for a node.
+    """What a rehearsal has prepared for a node: the owner's store, with its alignments and tokens, and its job.
 
-    Attributes:
-        store: the owner's, with its alignments and tokens.
-        alignments: by peer, the id (32 hexadecimal digits) under which both sides know their alignment.
+    `alignments` has by peer the id (32 hexadecimal digits) under which both sides know their alignment.
     """
 
     store: OwnerStore
@@ -67,29 +64,16 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a node can be given in addition to its configuration, for recordings, rehearsals and tests.
+    """What a node can be given in addition to its configuration, for recordings, rehearsals and tests."""
 
-    Attributes:
-        recording: a file to record everything that it receives and sends.
-        order: the order in which messages are delivered to the owner; as they arrive, if None.
-        prepared: what it need not find out.
-        observe: called with everything that the owner's work notes, from the loop or from its thread.
-    """
-
-    recording: Path | None = None
-    order: DeliveryOrder | None = None
-    prepared: Prepared | None = None
-    observe: Emit | None = None
+    recording: Path | None = None  # a file to record everything that it receives and sends
+    order: DeliveryOrder | None = None  # in which messages are delivered to the owner; as they arrive, if None
+    prepared: Prepared | None = None  # what it need not find out
+    observe: Emit | None = None  # called with everything that the owner's work notes, from the loop or its thread
 
 
 class Node:
-    """A node that runs; `open_node` makes one.
-
-    Args:
-        config: what the node is; its `peers` follow `peers.toml` while it runs.
-        persistent: its state between processes.
-        records: its log, audit log and metrics.
-        inputs: what it is given in addition to its configuration.
+    """A node that runs; `open_node` makes one. The `peers` of its `config` follow `peers.toml` while it does.
 
     Raises:
         SettingsError: the certificate is another owner's.
@@ -385,7 +369,6 @@ class Node:
     # -- asked by parts ------------------------------------------------------------------------------
 
     def _greeting(self, peer: Peer) -> pb.Hello:
-        """This node's greeting to a peer."""
         assert self._alignments is not None
         return greeting(
             self._incarnation, self._connections.identity.consortium, self.name, self._terms, peer,
@@ -408,7 +391,6 @@ class Node:
             self._inputs.observe(name, **fields)
 
     async def _command(self, event: Event) -> dict[str, str]:
-        """Carry out a command of the operator's."""
         if isinstance(event, Stop):
             asyncio.get_running_loop().call_soon(self._queue.put, event)  # the answer goes first
             return {"state": str(NodeState.STOPPING)}

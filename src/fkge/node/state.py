@@ -1,15 +1,5 @@
 """The life cycle of a node as a table: states, triggers, and the state that each pair leads to. No I/O, no clock.
 
-    starting    opens its state folder, graph and control socket
-    waiting     listens and dials; the other bootstrap members are not all here yet
-    settling    agrees with the other bootstrap members on the first rows (`fkge.node.bootstrap`)
-    training    works on its own vectors
-    exchanging  asks peers, and serves those that ask
-    resting     has nothing to do until a peer has news
-    done        has spent its epochs and written its results; still serves peers
-    stopping    closes connections and saves
-    stopped, failed   the process ends
-
 `paused` is no state of its own: a node pauses in any of them, and resumes where it was.
 """
 
@@ -24,16 +14,16 @@ from fkge.errors import NodeError
 class NodeState(StrEnum):
     """Where a node is in its life cycle; the values are what `fkge status`, metrics and the log show."""
 
-    STARTING = "starting"
-    WAITING = "waiting"
-    SETTLING = "settling"
-    TRAINING = "training"
-    EXCHANGING = "exchanging"
-    RESTING = "resting"
-    DONE = "done"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    FAILED = "failed"
+    STARTING = "starting"  # opens its state folder, graph and control socket
+    WAITING = "waiting"  # listens and dials; the other bootstrap members are not all here yet
+    SETTLING = "settling"  # agrees with the other bootstrap members on the first rows (`fkge.node.bootstrap`)
+    TRAINING = "training"  # works on its own vectors
+    EXCHANGING = "exchanging"  # asks peers, and serves those that ask
+    RESTING = "resting"  # has nothing to do until a peer has news
+    DONE = "done"  # has spent its epochs and written its results; still serves peers
+    STOPPING = "stopping"  # closes connections and saves
+    STOPPED = "stopped"  # the process ends
+    FAILED = "failed"  # likewise
 
 
 class Trigger(StrEnum):

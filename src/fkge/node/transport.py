@@ -127,11 +127,9 @@ def _tls_refusal(error: Exception) -> Refused | None:
 
 
 class Transport:
-    """Listen for streams and open them.
+    """Listen for streams, of which so many may be open `at_once`, and open them.
 
-    Args:
-        identity: returns the current one, for each connection, so that a new certificate takes effect.
-        at_once: streams that may be open at a time.
+    `identity` returns the current one, for each connection, so that a new certificate takes effect.
     """
 
     def __init__(self, identity: Callable[[], Identity], at_once: int = 256) -> None:

@@ -228,15 +228,12 @@ def check_time(certificate: x509.Certificate, now: datetime, what: str, way_out:
 
 @dataclass(frozen=True)
 class Request:
-    """A site's request for a certificate, whose own signature was checked. Made by `read_request`.
-
-    `voucher` is a signature with the name's present key over the new one; empty in a first request.
-    """
+    """A site's request for a certificate, whose own signature was checked. Made by `read_request`."""
 
     name: str
     consortium: str
     key: ec.EllipticCurvePublicKey
-    voucher: bytes
+    voucher: bytes  # the new key, signed with the name's present one; empty in a first request
 
     @property
     def fingerprint(self) -> str:

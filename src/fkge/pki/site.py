@@ -160,14 +160,11 @@ def renew(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class CheckedKit:
-    """A kit that may be installed in a site's folder. Made by `check_kit`; `install` puts it in force.
-
-    `previous` is the kit that it replaces; None if there is none, or it is damaged.
-    """
+    """A kit that may be installed in a site's folder. Made by `check_kit`; `install` puts it in force."""
 
     folder: Path
     kit: Kit
-    previous: Kit | None
+    previous: Kit | None  # the kit that it replaces; None if there is none, or it is damaged
     _data: bytes
     _revoked: bytes
 

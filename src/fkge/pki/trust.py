@@ -38,16 +38,12 @@ _KNOWN_EXTENSIONS = (
 
 @dataclass(frozen=True)
 class RevocationList:
-    """The serials an authority has revoked. Made by `read_list`.
+    """The serials an authority has revoked. Made by `read_list`."""
 
-    `number` grows by one with every list of an authority, `serials` has the time of each revocation, and `pem` is the
-    list as it was signed.
-    """
-
-    number: int
+    number: int  # grows by one with every list of an authority
     date: datetime
-    serials: Mapping[int, datetime]
-    pem: bytes = field(repr=False)
+    serials: Mapping[int, datetime]  # with the time of each revocation
+    pem: bytes = field(repr=False)  # the list as it was signed
 
 
 def read_list(data: bytes, authority: x509.Certificate | None, source: str = "the revocation list") -> RevocationList:

@@ -49,22 +49,14 @@ _RESTORE = "Put the whole folder back as it was, or move it away and begin a new
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a sound log, or one sound file of it, holds.
+    """What a sound log, or one sound file of it, holds."""
 
-    Attributes:
-        entries: how many lines were checked.
-        first, last: the numbers of the first and the last of them; 0 if there is none.
-        head: the last one's chain, by which any later state of this log is known: keep it elsewhere.
-        sealed: whether the key was there to check the anchor's seal.
-        torn: bytes at the end that are no whole line: what a crash leaves, or a line that is being written.
-    """
-
-    entries: int
-    first: int
+    entries: int  # how many lines were checked
+    first: int  # the number of the first of them; 0 if there is none
     last: int
-    head: str
-    sealed: bool = False
-    torn: int = 0
+    head: str  # the last one's chain, by which any later state of this log is known: keep it elsewhere
+    sealed: bool = False  # the key was there to check the anchor's seal
+    torn: int = 0  # bytes at the end that are no whole line: what a crash leaves, or a line that is being written
 
 
 @dataclass(frozen=True)

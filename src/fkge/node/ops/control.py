@@ -39,24 +39,17 @@ Handler = Callable[[], Awaitable[Mapping[str, object]]]
 
 
 class PeerStatus(TypedDict):
-    """The state of one peer. Times are seconds since 1970; what is not known yet is None.
-
-    Attributes:
-        state, since: away, refused, aligning, connected or joined, and when it came to that.
-        shared, exchanges: rows that both hold, and finished exchanges.
-        heard: when anything was last received from it.
-        reason: why it was refused, or shares nothing.
-    """
+    """The state of one peer. Times are seconds since 1970; what is not known yet is None."""
 
     name: str
-    state: str
-    since: float | None
-    shared: int | None
-    exchanges: int
+    state: str  # away, refused, aligning, connected or joined
+    since: float | None  # when it came to that state
+    shared: int | None  # rows that both hold
+    exchanges: int  # finished ones
     bytes_in: int
     bytes_out: int
-    heard: float | None
-    reason: str | None
+    heard: float | None  # when anything was last received from it
+    reason: str | None  # why it was refused, or shares nothing
 
 
 class Spent(TypedDict):
@@ -77,33 +70,22 @@ class AuditStatus(TypedDict):
 
 
 class Status(TypedDict):
-    """The answer to `status`.
-
-    Attributes:
-        life: how many times the node was started.
-        time: of this answer, and started: of this process.
-        state: paused, or a value of `fkge.node.state.NodeState`; since: when the node came to it.
-        epoch: how many are done; None before training; epochs: in all.
-        validation_mrr: the best so far.
-        privacy: the mode: none, paper or dp.
-        spent: by budget; empty where nothing has a price.
-        peers: all that the configuration names.
-    """
+    """The answer to `status`."""
 
     name: str
-    life: int
+    life: int  # how many times the node was started
     pid: int
     version: str
-    time: float
-    started: float
-    state: str
-    since: float
-    epoch: int | None
-    epochs: int | None
-    validation_mrr: float | None
-    privacy: str
-    spent: list[Spent]
-    peers: list[PeerStatus]
+    time: float  # of this answer
+    started: float  # when this process did
+    state: str  # paused, or a value of `fkge.node.state.NodeState`
+    since: float  # when the node came to it
+    epoch: int | None  # how many are done; None before training
+    epochs: int | None  # in all
+    validation_mrr: float | None  # the best so far
+    privacy: str  # the mode: none, paper or dp
+    spent: list[Spent]  # by budget; empty where nothing has a price
+    peers: list[PeerStatus]  # all that the configuration names
     audit: NotRequired[AuditStatus]
 
 

@@ -36,13 +36,9 @@ _UNREMARKABLE = ("unspecified", "leaving", "replaced")
 
 
 class Records:
-    """The log, the audit log and the metrics of one node.
+    """The log, the audit log and the metrics of one node, in which the names of its `peers` may be written.
 
-    Args:
-        name: of the node.
-        peers: names that may be written.
-        audit: refuses (`NodeError`) what it cannot write, which stops the node.
-        log: loses what it cannot write.
+    The audit log refuses (`NodeError`) what it cannot write, which stops the node; the log loses it.
     """
 
     def __init__(self, name: str, peers: Mapping[str, object], audit: AuditLog, log: Log) -> None:
