@@ -51,21 +51,13 @@ class _Column:
 
 @dataclass
 class View:
-    """A rich renderable of a running simulation; `feed` it from one thread, draw it in another.
+    """A rich renderable of a running simulation; `feed` it from one thread, draw it in another."""
 
-    Args:
-        name: the federation's.
-        plan: epochs of each owner by arm, for all arms, in order.
-        history: events before this run, if it was resumed.
-        clock: returns seconds, for elapsed time.
-        two_tracks: shared tracks are tested on other facts than the control, so no gain is shown.
-    """
-
-    name: str
-    plan: dict[str, int]
-    history: History
-    clock: Callable[[], float] = time.monotonic
-    two_tracks: bool = False
+    name: str  # the federation's
+    plan: dict[str, int]  # epochs of each owner by arm, for all arms, in order
+    history: History  # with the events before this run, if it was resumed
+    clock: Callable[[], float] = time.monotonic  # returns seconds, for elapsed time
+    two_tracks: bool = False  # shared tracks are tested on other facts than the control, so no gain is shown
 
     def __post_init__(self) -> None:
         self._began, self._before = self.clock(), self.share

@@ -62,9 +62,6 @@ class ConnectionManager:
         greet: makes this node's greeting to a peer.
         emit: called with `PeerConnected`, `PeerDisconnected`, `PeerRefused`, `SessionEnded` and `Failed`.
 
-    Attributes:
-        identity: the node's key and certificates, as they are now.
-
     Raises:
         IdentityError: the node's key or certificate cannot be used.
     """
@@ -79,7 +76,7 @@ class ConnectionManager:
     ) -> None:
         self._config, self._terms, self._peers = config, terms, peers
         self._greet, self._emit = greet, emit
-        self.identity = Identity.load(config.folder / config.node.identity)
+        self.identity = Identity.load(config.folder / config.node.identity)  # as it is now; see `reload`
         self._seen = stamp(self.identity.folder / KIT)
         self._transport = Transport(lambda: self.identity, at_once=32 * len(peers) + 64)
         self._dialling: dict[str, asyncio.Task[None]] = {}

@@ -125,8 +125,6 @@ class NodeDriver:
         else:
             self._driver.resume()
 
-    # -- peers ---------------------------------------------------------------------------------------
-
     def limit(self, refuses: Collection[str], caps: Mapping[str, float], federated: bool) -> None:
         """Change what peers may have, from now on.
 
@@ -165,8 +163,6 @@ class NodeDriver:
         else:
             self._driver.participant.deliver(name, body)
         self.advance()
-
-    # -- training ------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """Start the round of training, the timer or the conclusion that the last event brought about."""

@@ -30,13 +30,10 @@ _NOTHING_AGREED = """\
 
 @dataclass(frozen=True)
 class Installed:
-    """The result of `install`: the site's identity by the new kit, and what its owner should know.
+    """The result of `install`."""
 
-    The notes are on files that differ from the kit's, and members that came or left.
-    """
-
-    identity: site.Identity
-    notes: tuple[str, ...] = ()
+    identity: site.Identity  # by the new kit
+    notes: tuple[str, ...] = ()  # for the site's owner: files that differ from the kit's, members that came or left
 
 
 def install(data: bytes, source: str, folder: Path, now: datetime, compare: Callable[[Kit], None]) -> Installed:

@@ -52,14 +52,11 @@ from fkge.privacy import Ledger
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a rehearsal has prepared for a node: the owner's store, with its alignments and tokens, and its job.
+    """What a rehearsal has prepared for a node."""
 
-    `alignments` has by peer the id (32 hexadecimal digits) under which both sides know their alignment.
-    """
-
-    store: OwnerStore
+    store: OwnerStore  # with its alignments and tokens
     job: Job
-    alignments: Mapping[str, str]
+    alignments: Mapping[str, str]  # by peer, the id (32 hexadecimal digits) under which both sides know theirs
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fkge.federation.varint import encode_varint
 from fkge.node import frames_pb2 as pb
@@ -22,8 +22,7 @@ CONFIRM_EVERY = 8
 """Parts after which a side that has nothing to send confirms what it has received."""
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     channel: int
     body: memoryview
     more: bool

@@ -68,17 +68,15 @@ def library(what: str = "a node") -> Any:
 
 
 class Line:
-    """A stream to a peer, opened by either side.
+    """A stream to a peer, opened by either side; `where` is the other end's address, for the log.
 
-    Attributes:
-        where: the other end's address, for the log.
-        certificate: PEM, of the side that dialled; None where this side did, which gets the other's in its greeting.
-        called: this side dialled.
+    `certificate` (PEM) is of the side that dialled; None where this side did, which gets the other's in its greeting.
     """
 
     def __init__(self, stream: Any, where: str, certificate: bytes | None, channel: Any = None) -> None:
         self._stream, self._channel = stream, channel
-        self.where, self.certificate, self.called = where, certificate, channel is not None
+        self.where, self.certificate = where, certificate
+        self.called = channel is not None  # this side dialled
         self._eof = library().aio.EOF
 
     async def read(self) -> bytes | None:

@@ -67,11 +67,6 @@ class Authority:
     """The authority in a folder: issues and revokes certificates, and writes kits. Made by `create` or `open`.
 
     Every change runs under a lock and from the book as it is on disk, so that two people can work with one folder.
-
-    Attributes:
-        folder, consortium: its folder, and the consortium's name.
-        fingerprint, expires: of its key, and when its certificate ends.
-        book: its members and certificates, as they were when it was opened or last changed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +78,7 @@ class Authority:
         self.consortium = Trust(certs.pem(self._certificate)).consortium
         self.fingerprint = certs.fingerprint(self._key)
         self.expires = self._certificate.not_valid_after_utc
-        self.book = self._read_book()
+        self.book = self._read_book()  # as it was when this was opened, or last changed it
 
     @classmethod
     def create(cls, folder: Path, consortium: str, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:

@@ -36,16 +36,7 @@ from fkge.pki.trust import SIGNATURE_PREFIX, Trust
 
 
 class Identity:
-    """A site's key, certificate and trust in others. Made by `load`.
-
-    Attributes:
-        folder, name, consortium: of the site.
-        kit: the kit in force.
-        trust: checks other owners' certificates.
-        certificate_pem, expires, serial: of the site's certificate.
-        authority_pem: the authority's certificate.
-        fingerprint: of the key; the same in the request and in all certificates for it.
-    """
+    """A site's key, certificate and trust in others, by the kit in force. Made by `load`."""
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey, kit: Kit, trust: Trust) -> None:
         certificate = certs.read_certificate(kit.certificate.encode())
@@ -53,7 +44,7 @@ class Identity:
         self.folder, self.kit, self.trust = folder, kit, trust
         self.name, self.consortium = kit.name, kit.consortium
         self.certificate_pem, self.authority_pem = certs.pem(certificate), kit.authority.encode()
-        self.fingerprint = certs.fingerprint(certificate)
+        self.fingerprint = certs.fingerprint(certificate)  # of the key; the same in the request for it
         self.expires, self.serial = certificate.not_valid_after_utc, certs.serial(certificate)
 
     @classmethod

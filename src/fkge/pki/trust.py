@@ -86,10 +86,6 @@ class Trust:
         revoked: a revocation list; without one, nothing is revoked.
         file: where later lists are stored.
         source: what the list came in, for messages.
-
-    Attributes:
-        consortium, fingerprint: the consortium's name, and the fingerprint of the authority's key.
-        revoked: the revocation list in force.
     """
 
     def __init__(
@@ -98,7 +94,7 @@ class Trust:
         self._authority = certs.read_certificate(authority, "the authority's certificate")
         self.consortium = _consortium_of(self._authority)
         self.fingerprint = certs.fingerprint(self._authority)
-        self.revoked = RevocationList(0, datetime.min.replace(tzinfo=UTC), {}, b"")
+        self.revoked = RevocationList(0, datetime.min.replace(tzinfo=UTC), {}, b"")  # the list in force
         if revoked is not None:
             self.revoked = read_list(revoked, self._authority, f"{source}: its revocation list")
         self._file = file
