@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
 
 if TYPE_CHECKING:
+    from fkge.tune.spec import Pruner
     from fkge.tune.study import Tuning
 
 commands = opt.Commands(opt.LEARN)
@@ -69,7 +70,9 @@ def tune(
         if pruner not in ("median", "hyperband", "none"):
             raise Misuse(f"--pruner {pruner}: there are median, hyperband and none")
         minutes = 10.0 if minutes is None else minutes
-        tuning = _create(source, out, config, set_ or [], seed or 0, minutes, jobs or 1, pruner, progress)
+        tuning = _create(
+            source, out, config, set_ or [], seed or 0, minutes, jobs or 1, cast("Pruner", pruner), progress
+        )
     with interruptible(progress.say) as stop:
         found = tuning.run(progress=progress, stop=stop)
         stopped = stop()
@@ -82,7 +85,7 @@ def tune(
 
 
 def _create(
-    source: str, out: Path, config: Path | None, fixed: list[str], seed: int, minutes: float, jobs: int, pruner: Any,
+    source: str, out: Path, config: Path | None, fixed: list[str], seed: int, minutes: float, jobs: int, pruner: Pruner,
     progress: ConsoleProgress,
 ) -> Tuning:  # fmt: skip
     """Read what is to be tuned and create the folder; what is sure to fail fails before anything is read."""

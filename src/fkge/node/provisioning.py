@@ -101,17 +101,15 @@ def _peers_toml(kit: Kit) -> str:
 def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS) -> dict[str, Installed]:
     """Make an authority and, for every member, a site's folder with everything in it, private keys included.
 
-    Run again, it adds new members and replaces certificates that are about to end. A member whose key is not here,
-    because its folder was handed over or its owner has renewed, only gets a new kit.
+    Returns what was installed, by member, in ``out/kits/NAME``. Run again, it adds new members and replaces
+    certificates that are about to end. A member whose key is not here, because its folder was handed over or its owner
+    has renewed, only gets a new kit.
 
     Args:
         consortium: its members and what they agreed on.
         out: the folder of everything.
         now: the time, aware.
         days: for how long certificates are valid.
-
-    Returns:
-        What was installed, by member, in ``out/kits/NAME``.
 
     Raises:
         IdentityError: the authority in `out` is another consortium's, or a member's key was revoked.

@@ -75,8 +75,8 @@ class Authority:
         self._certificate = certs.read_certificate((folder / AUTHORITY).read_bytes(), str(folder / AUTHORITY))
         if certs.fingerprint(self._key) != certs.fingerprint(self._certificate):
             raise IdentityError("name", f"{folder}: {KEY} is not the key of {AUTHORITY}. Put the right one back.")
-        self.consortium = Trust(certs.pem(self._certificate)).consortium
-        self.fingerprint = certs.fingerprint(self._key)
+        self._trust = Trust(certs.pem(self._certificate))
+        self.consortium, self.fingerprint = self._trust.consortium, self._trust.fingerprint
         self.expires = self._certificate.not_valid_after_utc
         self.book = self._read_book()  # as it was when this was opened, or last changed it
 
@@ -160,7 +160,7 @@ class Authority:
         founder: bool | None = None,
         refresh: bool = True,
     ) -> Path:
-        """Issue a certificate for the key in a request.
+        """Issue a certificate for the key in a request, and return the path of the site's kit.
 
         The caller has made sure that the key is that owner's, by its fingerprint.
 
@@ -171,9 +171,6 @@ class Authority:
             address: where the owner's node listens; None: as the authority knows already.
             founder: whether it takes part in agreeing on common initial rows; None: as the authority knows already.
             refresh: whether all kits are rewritten; if not, `agree` has to follow.
-
-        Returns:
-            The site's kit.
 
         Raises:
             IdentityError: as `check_open`.
@@ -195,7 +192,7 @@ class Authority:
         return self.kit(request.name)
 
     def revoke(self, what: str, now: datetime, old: bool = False) -> list[Issued]:
-        """Revoke certificates, write the next revocation list and rewrite all kits.
+        """Revoke certificates, write the next revocation list and rewrite all kits; return what was revoked.
 
         An owner without a valid certificate is no longer a member.
 
@@ -203,9 +200,6 @@ class Authority:
             what: an owner's name, for all of its certificates; or a serial.
             now: the time, aware.
             old: of an owner's certificates, revoke all but the latest.
-
-        Returns:
-            The certificates that were revoked.
 
         Raises:
             IdentityError: there is nothing to revoke by that name, or the authority is not valid now.
@@ -257,10 +251,9 @@ class Authority:
             )
         if not held or any(line.fingerprint == request.fingerprint for line in held):
             return
-        trust = Trust(certs.pem(self._certificate))
         for line in held:
             with suppress(IdentityError):
-                trust.verify(self._issued(line).read_bytes(), certs.voucher_text(request.key), request.voucher)
+                self._trust.verify(self._issued(line).read_bytes(), certs.voucher_text(request.key), request.voucher)
                 return
         forged = "; the present key did not sign this one" if request.voucher else ""
         raise IdentityError(

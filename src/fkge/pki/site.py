@@ -93,15 +93,11 @@ class Identity:
 
 
 def request(folder: Path, name: str, consortium: str) -> str:
-    """Make a key and a request for a certificate.
+    """Make a key and a request for a certificate; return the key's fingerprint, for the authority to compare.
 
     Args:
         folder: the site's; made if need be.
-        name: the owner's.
-        consortium: the consortium's name.
-
-    Returns:
-        The key's fingerprint, for the authority to compare.
+        name, consortium: the owner's and the consortium's name.
 
     Raises:
         RunError: the folder has a key already.

@@ -101,15 +101,12 @@ class Trust:
         self._seen: tuple[int, int, int] | None = None
 
     def check(self, certificate: bytes, now: datetime, name: str | None = None) -> str:
-        """Check that a certificate (PEM or DER) is valid now.
+        """Check that a certificate is valid now, and return the owner it is for.
 
         Args:
-            certificate: the certificate.
+            certificate: the certificate, PEM or DER.
             now: the time, aware.
             name: the owner it must be for; None for any.
-
-        Returns:
-            The owner it is for.
 
         Raises:
             IdentityError: unreadable, stranger (the authority did not issue it to an owner), expired, early, revoked,
