@@ -182,12 +182,8 @@ class Node:
         node, federation, persistent = self.config.node, self.config.federation, self._persistent
         persistent.begun = True
         persistent.save()
-        prepared = self._inputs.prepared
-        job = (
-            prepared.job
-            if prepared
-            else ProductionJob(self._alignments.store, workspace(self.config), Plan.of(federation))
-        )
+        prepared, store = self._inputs.prepared, self._alignments.store
+        job = prepared.job if prepared else ProductionJob(store, workspace(self.config), Plan.of(federation))
         own, thread = await open_in_thread(
             job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,

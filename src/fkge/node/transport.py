@@ -47,7 +47,7 @@ _ALERTS = (
 )  # fmt: skip
 
 
-def library(what: str = "a node") -> Any:
+def library() -> Any:
     """Load gRPC, set to speak TLS 1.3 alone; it reads that setting once, when it is loaded.
 
     Raises:
@@ -61,7 +61,7 @@ def library(what: str = "a node") -> Any:
             "gRPC was loaded before the node was, and would take TLS 1.2 too. Start the node in a process of its own "
             f"(fkge node), or with {_SUITES}={_NONE_FITS} in its environment."
         )
-    need("grpc", "node", what)
+    need("grpc", "node", "a node")
     import grpc.aio
 
     return grpc

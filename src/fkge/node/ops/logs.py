@@ -56,7 +56,7 @@ WORDS = {
     "state": frozenset((*NodeState, "here", "away", "refused", "aligning", "connected", "joined", "paused")),
     "reason": frozenset((
         *(name.lower() for name in pb.Reason.keys()),  # noqa: SIM118
-        "early", "unreadable", "closed", "budget", "settings", "damaged", "timeout",
+        "early", "old", "unreadable", "closed", "budget", "settings", "damaged", "timeout",
     )),
     "outcome": frozenset({"accepted", "deferred", "refused", "aborted", "finished", "backtracked", "abandoned"}),
     "kind": frozenset({
