@@ -25,7 +25,6 @@ from fkge.node.connections import ConnectionManager, PeerConnected
 from fkge.node.events import Event, EventQueue, Failed
 from fkge.node.frames import FEDERATION, Refused, decode_frame, refusal
 from fkge.node.handshake import check_greeting, check_proof, greeting, new_incarnation, terms_of
-from fkge.node.ops.egress_log import EgressLog
 from fkge.node.ops.records import open_records
 from fkge.node.peer import MessageReceived, Peer, SessionEnded, hello_frame
 from fkge.node.persistence import lock
@@ -38,6 +37,7 @@ from fkge.ppat import Candidate, Gradient, Received, Samples
 
 DESK = "desk"
 _SETTINGS = FederationSettings.build({"start": "together", "privacy": {"mode": "none"}, "train": {"dim": 8}})
+_CALLER = NodeConfig(Path(), NodeSettings.build({"name": "caller", "graph": "graph"}), _SETTINGS, {})
 _BACKLOG = 2 * LIMIT
 _NO_MESSAGE = b"\0"  # a message of the codec begins with the number of a field, which is not zero
 
@@ -84,7 +84,6 @@ class Desk:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         state = self._config.state
         with lock(state), open_records(DESK, peers, state, False, 1) as self._records:
-            self._written = EgressLog(self._records.audit, self._records.metrics, lambda: None)
             connections = ConnectionManager(self._config, self._terms, peers, self._greeting, queue.put)
             await connections.open()
             self.open.set()
@@ -120,7 +119,7 @@ class Desk:
         answer = Gradient(message.step, message.vectors) if isinstance(message, Samples) else Received(message.step)
         released = self._egress.release(answer, peer.name, session)
         data = encode(released, session)
-        self._written.released(peer.name, released, session, data)
+        self._records.released(peer.name, released, session, data, None)
         peer.send(FEDERATION, data)
 
 
@@ -187,7 +186,7 @@ class Caller:
         if frame.WhichOneof("is") != "hello":
             raise refusal(frame.bye)
         hello, now = frame.hello, datetime.now(UTC)
-        check_greeting(hello, DESK, "desk", self._terms, peer.settings, _SETTINGS, now, 300.0)
+        check_greeting(hello, DESK, "desk", self._terms, peer.settings, _CALLER, now)
         check_proof(hello, self._identity, ours.nonce, DESK, now)
         resumed = session is not None and hello.life == peer.incarnation and hello.your_life == self._incarnation
         if resumed:

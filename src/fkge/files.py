@@ -86,6 +86,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return what tells whether a file has changed, or was replaced; None if it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def read_json(path: Path, advice: str, *keys: str) -> dict[str, Any]:
     """Read a file that holds a JSON object.
 

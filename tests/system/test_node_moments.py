@@ -16,7 +16,7 @@ from fkge.errors import NodeError
 from fkge.federation import PeerProfile
 from fkge.federation.driver import Driver
 from fkge.federation.egress import budgets, dp_sgd
-from fkge.node import service
+from fkge.node import driver
 from fkge.node.ops.audit_log import AuditLog, entries
 from fkge.node.service import Node, open_node
 from fkge.node.settings import NodeConfig
@@ -116,7 +116,7 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
     before = known()
     write_graph(arc("bee", 10), nodes.site("bee") / "graph")
     ant, bee = Run(nodes, "ant"), Run(nodes, "bee", anew=True)
-    real = service.open_owner
+    real = driver.Driver
 
     def slow(*job: Any, **options: Any) -> Driver:
         made = real(*job, **options)
@@ -125,7 +125,7 @@ def test_one_that_aligns_anew_while_the_owner_is_made_is_not_dealt_with_as_befor
             time.sleep(0.02)  # a large graph, and a checkpoint to read
         return made
 
-    monkeypatch.setattr(service, "open_owner", slow)
+    monkeypatch.setattr(driver, "Driver", slow)
     assert run(ant, bee, until=lambda: ant.node is not None and "bee" in ant.node.membership.joined) == [None, None]
     assert known() != before
     assert ant.node is not None

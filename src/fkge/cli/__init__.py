@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fkge.cli import exit_codes as exits
-from fkge.cli import federations, models, nodes, outputs, pki, privacy, serve, tune
+from fkge.cli import federations, models, nodes, outputs, pki, tune
 from fkge.cli.options import FEDERATE, NODE, SHOW, example
 
 app = typer.Typer(
@@ -29,8 +29,7 @@ app = typer.Typer(
 app.add_typer(models.commands)
 app.add_typer(tune.commands)
 app.add_typer(federations.commands)
-app.add_typer(privacy.ledger, name="ledger", rich_help_panel=FEDERATE, epilog=example("fkge ledger show LEDGER"))
-app.add_typer(serve.commands)
+app.add_typer(federations.ledger, name="ledger", rich_help_panel=FEDERATE, epilog=example("fkge ledger show LEDGER"))
 app.add_typer(nodes.commands)
 app.add_typer(
     nodes.audit_log, name="audit-log", rich_help_panel=NODE, epilog=example("fkge audit-log verify state/audit")

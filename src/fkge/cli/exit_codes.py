@@ -28,14 +28,7 @@ class Misuse(errors.FkgeError):
 
 @dataclass(frozen=True)
 class Page:
-    """Help on one exit code.
-
-    Attributes:
-        title: the meaning, in a few words.
-        means: the meaning, in a sentence or two.
-        causes: usual causes.
-        ways_out: what to do.
-    """
+    """Help on one exit code: its meaning in a few words and in a sentence or two, usual causes, what to do."""
 
     title: str
     means: str

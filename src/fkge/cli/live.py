@@ -23,11 +23,10 @@ from rich.text import Text
 from fkge.cli.console import ConsoleProgress, console_progress
 from fkge.experiment.history import Course, History, Stage
 from fkge.progress import SILENT
+from fkge.trace import Record
 
 if TYPE_CHECKING:
     from fkge.experiment.simulation import Simulation
-
-Watch = Callable[[dict[str, Any]], None]
 
 EVENTS, WIDEST = 4, 110
 ENOUGH = 0.02  # of all epochs, before the remaining time is estimated
@@ -52,27 +51,19 @@ class _Column:
 
 @dataclass
 class View:
-    """A rich renderable of a running simulation; `feed` it from one thread, draw it in another.
+    """A rich renderable of a running simulation; `feed` it from one thread, draw it in another."""
 
-    Args:
-        name: the federation's.
-        plan: epochs of each owner by arm, for all arms, in order.
-        history: events before this run, if it was resumed.
-        clock: returns seconds, for elapsed time.
-        two_tracks: shared tracks are tested on other facts than the control, so no gain is shown.
-    """
-
-    name: str
-    plan: dict[str, int]
-    history: History
-    clock: Callable[[], float] = time.monotonic
-    two_tracks: bool = False
+    name: str  # the federation's
+    plan: dict[str, int]  # epochs of each owner by arm, for all arms, in order
+    history: History  # with the events before this run, if it was resumed
+    clock: Callable[[], float] = time.monotonic  # returns seconds, for elapsed time
+    two_tracks: bool = False  # shared tracks are tested on other facts than the control, so no gain is shown
 
     def __post_init__(self) -> None:
         self._began, self._before = self.clock(), self.share
         self._lock = threading.Lock()
 
-    def feed(self, record: dict[str, Any]) -> None:
+    def feed(self, record: Record) -> None:
         with self._lock:
             self.history.feed(record)
 
@@ -229,7 +220,7 @@ _COLUMNS = (
 
 
 @contextmanager
-def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Watch | None]]:
+def live_view(simulation: Simulation, quiet: bool) -> Iterator[tuple[ConsoleProgress, Callable[[Record], None] | None]]:
     """Show a running simulation while the context lasts: live on a terminal, as lines elsewhere.
 
     Yields:

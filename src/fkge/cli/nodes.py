@@ -1,16 +1,17 @@
-"""Commands for a running node: status, log, pause, resume, stop; and for its audit log: verify, show."""
+"""Commands for a node: node, preflight; status, log, pause, resume, stop; and for its audit log: verify, show."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -20,12 +21,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fkge.cli import exit_codes as exits
 from fkge.cli.exit_codes import Misuse
 from fkge.cli.options import NODE, AsJson, Commands, completing
 from fkge.cli.tables import Answer, make_table
-from fkge.errors import NodeError
+from fkge.errors import NodeError, SettingsError
 
 if TYPE_CHECKING:
+    from fkge.node.ops.audit_log import Entry
     from fkge.node.ops.control import Status
 
 commands = Commands(NODE)
@@ -83,7 +86,66 @@ class Node:
         """Send it a command; return its answer."""
         from fkge.node.ops import control
 
-        return Answer(dict(control.call(self.socket, command)), [f"{self.socket.parent}: {outcome}"])
+        return Answer(control.call(self.socket, command), [f"{self.socket.parent}: {outcome}"])
+
+
+# -- a node that starts ------------------------------------------------------------------------------
+
+
+@commands.add("fkge node --config node.toml")
+def node(
+    config: NodeFile = Path("node.toml"),
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Set aside its training state and start over; ledger and audit log stay.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
+    tape: Annotated[
+        Path | None, typer.Option(help="Record all messages in this file, which is as private as its state.")
+    ] = None,
+    score: Annotated[
+        Path | None, typer.Option(help="With rehearsal: follow the order in this recording of a simulation.")
+    ] = None,
+) -> None:
+    """Run a node: federate with peers over mutual TLS, until stopped."""
+    from fkge.node.transport import library
+
+    library()  # before anything else loads gRPC
+    import asyncio
+
+    from fkge.experiment.replay_script import ReplayScript
+    from fkge.node.service import Inputs, run_node
+    from fkge.node.settings import NodeConfig
+
+    found = NodeConfig.load(config)
+    if found.node.rehearsal != (score is not None):
+        raise SettingsError(
+            f"{config}: rehearsal = true and --score need each other: all secrets follow from the seed then, and "
+            "protect nothing. Use neither with real data"
+        )
+    os.umask(0o077)  # its files are private
+    inputs = Inputs(recording=tape, order=None if score is None else ReplayScript(score))
+    asyncio.run(run_node(found, inputs, anew=anew, echo=not quiet))
+
+
+@commands.add("fkge preflight --config node.toml")
+def preflight(config: NodeFile = Path("node.toml"), as_json: AsJson = False) -> None:
+    """Check whether a node could start: configuration, certificate, clock, ports, disk, GPU, and its peers."""
+    from fkge.node.transport import library
+
+    library()  # before anything else loads gRPC
+    from fkge.node.ops.preflight import preflight as check
+
+    console, findings = Console(highlight=False, soft_wrap=True), []
+    marks = {"good": ("✓", "green"), "mind": ("!", "yellow"), "bad": ("✗", "bold red")}
+    for finding in check(config):
+        findings.append(finding)
+        if not as_json:
+            console.print(Text.assemble(marks[finding.verdict], f" {finding.what:<16}", finding.sentence))
+    good = all(finding.verdict != "bad" for finding in findings)
+    if as_json:
+        print(json.dumps({"good": good, "found": [asdict(finding) for finding in findings]}))
+    if not good:
+        raise typer.Exit(exits.NODE)
 
 
 # -- a running node ----------------------------------------------------------------------------------
@@ -97,18 +159,20 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show a node's progress, its privacy spending and the state of its peers."""
+    from fkge.node.ops.control import ask_status
+
     socket = node.socket
-    found = _status(socket)
+    found = ask_status(socket)
     if not watch or as_json:
         Answer(found, status_tables(found)).print(as_json)
         while watch:
             time.sleep(every)
-            Answer(_status(socket), ()).print(as_json)
+            Answer(ask_status(socket), ()).print(as_json)
         return
     with Live(Group(*status_tables(found)), console=Console(markup=False, emoji=False), auto_refresh=False) as live:
         while True:
             time.sleep(every)
-            live.update(Group(*status_tables(_status(socket))), refresh=True)
+            live.update(Group(*status_tables(ask_status(socket))), refresh=True)
 
 
 @commands.add("fkge log --follow", "fkge log --config node.toml -n 100 --level warning --peer genes")
@@ -157,12 +221,6 @@ def stop(
     from fkge.node.ops import control
 
     return Answer(control.stop(node.socket, timeout), [f"{node.folder}: stopped"])
-
-
-def _status(socket: Path) -> Status:
-    from fkge.node.ops import control
-
-    return control.call(socket, "status")  # type: ignore[return-value]
 
 
 def _print_record(record: Mapping[str, object], as_json: bool) -> None:
@@ -288,7 +346,7 @@ def show(
     from fkge.node.ops.logs import printable
 
     start = "" if since is None else _instant(since)
-    last: deque[dict[str, Any]] = deque(maxlen=lines)
+    last: deque[Entry] = deque(maxlen=lines)
     messages, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     count = 0
     for entry in auditlog.entries(_audit(place, node)):
@@ -310,7 +368,7 @@ def show(
     return Answer(found, [_entries_table(last, count), make_table(columns, rows, title="totals")])
 
 
-def _entries_table(entries: Collection[Mapping[str, Any]], count: int) -> Table:
+def _entries_table(entries: Collection[Entry], count: int) -> Table:
     from fkge.node.ops.logs import printable
 
     drawn = Table("", "time", "to", "what", "bytes", "protection", "price", "digest", title="messages sent and events",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, cast, get_type_hints
 
 import typer
 
@@ -38,12 +38,9 @@ class Commands(typer.Typer):
     def add(
         self, *examples: str, name: str | None = None, panel: str | None = None
     ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-        """Return a decorator that makes a function a command; see `readable_by_typer`.
+        """Return a decorator that makes a function a command, whose help ends with examples; see `readable_by_typer`.
 
-        Args:
-            examples: command lines that end its help.
-            name: the command's, if it is not the function's.
-            panel: the heading, if it is not that of the others.
+        `name` and `panel` are the command's name and heading, where they are not the function's and the others'.
         """
         register = self.command(name, rich_help_panel=panel or self._panel, epilog=example(*examples))
         return lambda function: register(readable_by_typer(function))
@@ -95,7 +92,7 @@ def completing(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-def _named(key: str) -> Callable[[typer.Context, str], list[str]]:
+def _named(key: Literal["owners", "arms"]) -> Callable[[typer.Context, str], list[str]]:
     """Return a completion function that offers what the simulation has that the command line names."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -130,13 +127,21 @@ def config_file(given: Path | None) -> Path | None:
     return None if given is None else find(given)
 
 
-def describe_simulation(folder: Path) -> dict[str, Any]:
+class SimulationOutline(TypedDict, total=False):
+    """What the command line looks up in simulation.json, without the imports that reading all of it takes."""
+
+    federation: str
+    owners: list[str]
+    arms: list[str]
+
+
+def describe_simulation(folder: Path) -> SimulationOutline:
     """Return the content of a folder's simulation.json; an empty dict if there is none that can be read."""
     try:
         found = json.loads((folder / "simulation.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast(SimulationOutline, found) if isinstance(found, dict) else {}
 
 
 def choice(text: str, *words: str, **more: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -51,14 +51,13 @@ def dashboard(
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Show a simulation as a live page in a browser, while it runs or afterwards. Ctrl-C ends it."""
-    from fkge.dashboard import serve
-
     if no_token and token is not None:
         raise exits.Misuse("--token and --no-token contradict each other; give one of them")
     if not run.exists() or (run / "graph.safetensors").exists():  # the page waits for one that is being created
         require_simulation(run)
-    given: dict[str, Any] = {"token": None} if no_token else {} if token is None else {"token": token}
-    serve(run, host=host, port=port, open_browser=open_browser, **given)
+    from fkge.dashboard import serve
+
+    serve(run, host=host, port=port, token=None if no_token else token or "", open_browser=open_browser)
 
 
 @commands.add(

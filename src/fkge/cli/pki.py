@@ -49,7 +49,7 @@ def provision(
     made = make(agreed, out, _now(), days)
     authority, folder = Authority.open(out / "authority"), out / "authority"
     elsewhere = {name: authority.holding(name)[-1].expires for name in agreed.members if name not in made}
-    left = sorted({line.name for line in authority.issued if line.revoked is None} - agreed.members.keys())
+    left = sorted({line.name for line in authority.book.issued if line.revoked is None} - agreed.members.keys())
     lines = [f"{authority.consortium}: authority {short_fingerprint(authority.fingerprint)} in {folder}"]
     for name, done in made.items():
         own = done.identity
@@ -173,13 +173,13 @@ def approve(
              yes)  # fmt: skip
     kit = opened.approve(asked, _now(), days, address, founder)
     line = opened.holding(asked.name)[-1]
-    others = sorted({known.name for known in opened.issued if opened.kit(known.name).exists()} - {asked.name})
+    others = sorted({known.name for known in opened.book.issued if opened.kit(known.name).exists()} - {asked.name})
     lines = [
         f"{kit}: for {asked.name}, serial {line.serial}, until {line.expires:%Y-%m-%d}. Send it: it holds no private "
         "key, and is signed.",
         f"To install it, {asked.name} compares the authority's fingerprint: {short_fingerprint(opened.fingerprint)}",
     ]
-    if not opened.members[asked.name].address:
+    if not opened.book.members[asked.name].address:
         lines.append(f"No --address: {asked.name} connects to others, and nobody connects to it.")
     if others:
         lines.append(f"The kits of {', '.join(others)} were rewritten, with {asked.name} in them.")
@@ -241,15 +241,15 @@ def revoke(
 
     opened = Authority.open(authority)
     revoked = opened.revoke(what, _now(), old)
-    path = opened.folder / REVOKED
+    path, left = opened.folder / REVOKED, {line.name for line in revoked} - opened.book.members.keys()
     lines = [
         *(f"revoked: {line.name}, serial {line.serial}" for line in revoked),
-        *(f"{name} is no longer a member" for name in sorted({line.name for line in revoked} - opened.members.keys())),
-        f"{path}: list {opened.list_number}. Until a site has it, it still trusts them. Send it to all sites, to run",
+        *(f"{name} is no longer a member" for name in sorted(left)),
+        f"{path}: list {opened.book.lists}. Until a site has it, it still trusts them. Send it to all sites, to run",
         "  fkge cert install revoked.pem --into SITE",
     ]
     gone = [{"name": line.name, "serial": line.serial} for line in revoked]
-    return Answer({"revoked": gone, "list": opened.list_number, "file": str(path)}, lines)
+    return Answer({"revoked": gone, "list": opened.book.lists, "file": str(path)}, lines)
 
 
 @cert.add("fkge cert show clinic.kit.json", "fkge cert show site")

@@ -13,11 +13,7 @@ from fkge.errors import RunError
 
 
 def require_run(folder: Path, command: str) -> Path:
-    """Return `folder`, which must hold one model.
-
-    Args:
-        folder: the folder given.
-        command: the command line before the folder, for the advice.
+    """Return `folder`, which must hold one model; `command` is the command line before it, for the advice.
 
     Raises:
         RunError: it is a simulation, or a part of one that holds no model, or holds settings only.
@@ -33,10 +29,10 @@ def require_run(folder: Path, command: str) -> Path:
         raise RunError(f"{folder}: holds an owner's data; its model is in {model}")
     simulation = _simulation_around(folder)
     if simulation is not None and not (folder / "settings.toml").exists():
-        names = {key: ", ".join(describe_simulation(simulation).get(key, ())) for key in ("arms", "owners")}
+        found = describe_simulation(simulation)
         raise RunError(
             f"{folder}: holds no model (yet); models are in {simulation / 'arms' / 'ARM' / 'OWNER'}, with ARM one of "
-            f"{names['arms']} and OWNER one of {names['owners']}"
+            f"{', '.join(found.get('arms', ()))} and OWNER one of {', '.join(found.get('owners', ()))}"
         )
     if (folder / "settings.toml").exists() and simulation is None and not any(folder.glob("*.safetensors")):
         raise RunError(f"{folder}: holds settings, but no run; name the folder that was given to --out")

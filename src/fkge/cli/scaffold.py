@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fkge.errors import RunError
 from fkge.files import write_atomically
 
+if TYPE_CHECKING:
+    from fkge.settings import SettingValues
+
 _PROJECT = Path(__file__).parent / "project"
 
-CHOSEN: dict[str, Any] = {
+CHOSEN: SettingValues = {
     "initial_epochs": 0, "exchanges": 20, "epochs": 3, "test_every": 4, "start": "together", "translate": "frame",
     "train": {"model": "TransE", "dim": 32, "lr": 0.01, "negatives": 16, "batch": 64, "device": "cpu"},
     "privacy": {"mode": "none"},

@@ -33,15 +33,14 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command prints.
+    """What a command prints, before it exits with `code`.
 
     Attributes:
         result: the answer as JSON data, printed in one line with --json.
         shown: tables and texts, printed otherwise; a plain text is printed as one line.
-        code: the exit code.
     """
 
-    result: Mapping[str, Any]
+    result: Mapping[str, object]
     shown: Iterable[Table | Text | str]
     code: int = 0
 
@@ -64,10 +63,8 @@ def make_table(
     """Return a table of texts.
 
     Args:
-        columns: titles.
-        rows: cells.
-        title: above the table.
-        caption: below the table.
+        columns, rows: titles and cells.
+        title, caption: above and below the table.
         numbers: how many of the last columns are aligned to the right.
     """
     texts = len(columns) - numbers
@@ -119,7 +116,8 @@ def tune_tables(result: TuneResult) -> Iterator[Table | Text | str]:
     rows = []
     for phase in result.phases:
         best = phase.winner
-        told = "" if best is None else ", ".join(_setting(*setting) for setting in best.settings.items())
+        chosen = {} if best is None else {key.removeprefix("train."): value for key, value in best.settings.items()}
+        told = ", ".join(f"{key} {f'{v:.3g}' if isinstance(v, float) else v}" for key, v in chosen.items())
         mrr = "" if best is None or best.score is None else f"{best.score:.4f}"
         rows.append((titles[phase.phase], str(len(phase.trials)), mrr, told))
     yield make_table(("", "trials", "validation mrr", "with"), rows, title="best by validation")
@@ -127,13 +125,7 @@ def tune_tables(result: TuneResult) -> Iterator[Table | Text | str]:
         yield f"test, looked at once, of the best trial's vectors: MRR {result.test['mrr']:.4f}"
     if result.warning:
         yield f"note: {result.warning}"
-    for path in (result.recipe, result.page):
-        if path is not None:
-            yield path
-
-
-def _setting(key: str, value: object) -> str:
-    return f"{key.removeprefix('train.')} {f'{value:.3g}' if isinstance(value, float) else value}"
+    yield from (path for path in (result.recipe, result.page) if path is not None)
 
 
 # -- a federation ------------------------------------------------------------------------------------
@@ -185,9 +177,8 @@ def _spent_tables(result: SimulationResult) -> Iterator[Table]:
 def audit_table(report: AuditReport) -> Table:
     """Return what each attack found."""
     title = f"{report.federation}: attacks on {report.owner}, privacy {report.privacy['mode']}"
-    drawn = Table(title=title, show_lines=True)
-    for column in ("attack", "on what", "result", "what the claim says", "verdict"):
-        drawn.add_column(column, no_wrap=column == "attack")
+    others = ("on what", "result", "what the claim says", "verdict")
+    drawn = Table(Column("attack", no_wrap=True), *others, title=title, show_lines=True)
     for name, found in report.sections.items():
         verdict = Text(found.verdict, style=_VERDICTS.get(found.verdict, "yellow"))
         drawn.add_row(name, found.on, found.result, found.claim, verdict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from fkge.files import whole_or_nothing
 from fkge.progress import interruptible
 
 if TYPE_CHECKING:
+    from fkge.tune.spec import Pruner
     from fkge.tune.study import Tuning
 
 commands = opt.Commands(opt.LEARN)
@@ -68,8 +69,10 @@ def tune(
             raise Misuse("of what? fkge tune GRAPH --minutes 10 --out RUN (or --resume RUN)")
         if pruner not in ("median", "hyperband", "none"):
             raise Misuse(f"--pruner {pruner}: there are median, hyperband and none")
-        how: dict[str, Any] = {"minutes": 10.0 if minutes is None else minutes, "jobs": jobs or 1, "pruner": pruner}
-        tuning = _create(source, out, config, set_ or [], seed or 0, how, progress)
+        minutes = 10.0 if minutes is None else minutes
+        tuning = _create(
+            source, out, config, set_ or [], seed or 0, minutes, jobs or 1, cast("Pruner", pruner), progress
+        )
     with interruptible(progress.say) as stop:
         found = tuning.run(progress=progress, stop=stop)
         stopped = stop()
@@ -82,7 +85,7 @@ def tune(
 
 
 def _create(
-    source: str, out: Path, config: Path | None, fixed: list[str], seed: int, how: dict[str, Any],
+    source: str, out: Path, config: Path | None, fixed: list[str], seed: int, minutes: float, jobs: int, pruner: Pruner,
     progress: ConsoleProgress,
 ) -> Tuning:  # fmt: skip
     """Read what is to be tuned and create the folder; what is sure to fail fails before anything is read."""
@@ -97,7 +100,7 @@ def _create(
 
     require()
     Tuning.check_free(out)
-    check_budget(how["minutes"], how["jobs"])
+    check_budget(minutes, jobs)
     federation = is_federation(source)
     kind = FederationSettings if federation else TrainSettings
     asked = given(kind.load(None, fixed))
@@ -114,7 +117,10 @@ def _create(
     for graph in graphs:
         progress.say(repr(graph))
     with whole_or_nothing(out):
-        return Tuning.create(out, read, start, asked, name=source, seed=seed, progress=progress, **how)
+        return Tuning.create(
+            out, read, start, asked, name=source, seed=seed, progress=progress, minutes=minutes, jobs=jobs,
+            pruner=pruner,
+        )  # fmt: skip
 
 
 def is_federation(source: str) -> bool:

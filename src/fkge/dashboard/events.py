@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 PERIOD = 0.5
 """Seconds between two polls, while a browser listens."""
@@ -18,7 +17,7 @@ HEARTBEAT = 15.0
 RETRY = 1000
 """Milliseconds after which a browser that was disconnected tries again."""
 
-Json = dict[str, Any]
+Json = dict[str, object]
 """An object that is sent to the page as JSON; ``static/*.js`` reads it."""
 
 Events = Mapping[str, tuple[str, Json | str]]
@@ -26,13 +25,10 @@ Events = Mapping[str, tuple[str, Json | str]]
 
 
 class EventStream:
-    """Send events to any number of listeners: all of them first, then what has changed; slow listeners skip some.
+    """Send events to any number of `listeners`: all of them first, then what has changed; slow ones skip some.
 
     Args:
         poll: returns the current events. Called in a thread, one call at a time, and only while somebody listens.
-
-    Attributes:
-        listeners: how many there are now.
     """
 
     def __init__(self, poll: Callable[[], Events]) -> None:

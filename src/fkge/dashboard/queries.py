@@ -17,6 +17,7 @@ from fkge.embed import Tables
 from fkge.errors import FkgeError, RunError
 from fkge.evaluation import neighbors, predict
 from fkge.experiment.training_run import Run
+from fkge.files import stamp
 from fkge.graph import Graph, load_graph
 from fkge.settings import TrainSettings
 
@@ -36,15 +37,9 @@ Asked = tuple[str | None, str | None, str | None]
 _Labels = dict[Kind, list[str]]
 
 
-def _version(path: Path) -> tuple[int, int]:
-    """Identify a version of a file, as part of the key of a cache."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
-
-
 @lru_cache(maxsize=GRAPHS)
-def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
-    """A graph, and its labels case-folded."""
+def _load_graph(path: Path, version: object) -> tuple[Graph, _Labels]:
+    """A graph, and its labels case-folded; `version` is part of the cache's key, as in `_load_model`."""
     graph = load_graph(path)
     return graph, {
         "entity": [label.casefold() for label in graph.entities],
@@ -53,7 +48,7 @@ def _load_graph(path: Path, version: tuple[int, int]) -> tuple[Graph, _Labels]:
 
 
 @lru_cache(maxsize=MODELS)
-def _load_model(folder: Path, version: tuple[int, int], graph: Graph) -> Tables:
+def _load_model(folder: Path, version: object, graph: Graph) -> Tables:
     """The vectors of an owner in an arm."""
     return Run(folder, graph, TrainSettings.load(folder / "settings.toml")).load("cpu")
 
@@ -135,17 +130,16 @@ class ModelQueries:
                 folder = self._run / "arms" / arm / owner
                 model = folder / "model.safetensors"
                 if model.exists() and (folder / "settings.toml").exists():
-                    out[arm] = ask(_load_model(folder, _version(model), graph), graph)
+                    out[arm] = ask(_load_model(folder, stamp(model), graph), graph)
                 else:
-                    out[arm] = {
-                        "missing": f"{owner} has no model in {arm} yet: it is written when that arm is finished"
-                    }
+                    why = f"{owner} has no model in {arm} yet: it is written when that arm is finished"
+                    out[arm] = {"missing": why}
             return out
 
     def _graph(self, owner: str) -> tuple[Graph, _Labels]:
         path = self._run / "owners" / owner / "graph.safetensors"
         try:
-            return _load_graph(path, _version(path))
+            return _load_graph(path, stamp(path))
         except FileNotFoundError:
             raise RunError(f"{owner}: its graph is not there yet; wait until the simulation is created") from None
 

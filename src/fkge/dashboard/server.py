@@ -1,4 +1,4 @@
-"""The server of the live page. Needs FastAPI; `fkge.dashboard` imports it on demand."""
+"""The server of the live page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import uvicorn
@@ -37,7 +37,13 @@ Top = Annotated[int, Query(ge=1, le=50)]
 
 
 def make_app(run: Path, token: str | None, hosts: Iterable[str] = ()) -> FastAPI:
-    """Build the application; see `fkge.dashboard.make_app`. `hosts`: further names of this server."""
+    """Build the application that shows the simulation in `run`, whether it exists yet or not.
+
+    Args:
+        run: the folder of a simulation.
+        token: what a browser must send once; None: everybody who reaches the server has access.
+        hosts: further names of this server.
+    """
     check(run)
     if token == "":
         raise FkgeError("an empty token protects nothing; give a longer one, or None for none")
@@ -135,14 +141,32 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def handle_invalid_request(request: Request, error: RequestValidationError) -> Response:
-        first: dict[str, Any] = error.errors()[0]
+        first = error.errors()[0]
         return JSONResponse({"error": f"{first['loc'][-1]}: {first['msg']}"}, 400)
 
 
 def serve(
-    run: Path, *, host: str, port: int, token: str | None, open_browser: bool, say: Callable[[str], None]
+    run: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = "",
+    open_browser: bool = False,
+    say: Callable[[str], None] = print,
 ) -> None:
-    """See `fkge.dashboard.serve`."""
+    """Serve the live page until Ctrl-C.
+
+    Args:
+        run: the folder of a simulation; the page waits for one that does not exist yet.
+        host, port: where to listen; port 0 takes a free one.
+        token: part of the printed address; empty: a random one; None: no token, on this machine only.
+        open_browser: open the address in a browser.
+        say: called with the address and with warnings.
+
+    Raises:
+        FkgeError: the port is taken, or other machines can reach the host and there is no token.
+        RunError: `run` is something else than a simulation.
+    """
     if token is None and not _is_loopback(host):
         raise FkgeError(f"{host} is open to other machines: a token is needed there, or listen on 127.0.0.1")
     token = secrets.token_urlsafe(16) if token == "" else token

@@ -11,6 +11,7 @@ from fkge.errors import RunError, UnknownLabelError
 from fkge.experiment.history import Course, History, Stage
 from fkge.experiment.results import FILE, SimulationResult
 from fkge.experiment.simulation import Simulation
+from fkge.files import stamp
 from fkge.report.findings import headline
 from fkge.trace import Trace
 
@@ -27,37 +28,28 @@ BASELINES = ("control", "independent")
 class WatchedRun:
     """The simulation in the folder `run`, which need not exist yet. Thread-safe; writes nothing.
 
-    Attributes:
-        run: its folder.
-        history: what has happened.
-        simulation: None until it exists.
-        result: what was found, once it is finished.
-        status: see `Status`.
-        version: grows with every change.
+    `history` is what has happened, `simulation` is None until it exists, and `result` until it is finished; `version`
+    grows with every change.
     """
 
     def __init__(self, run: Path) -> None:
-        self.run = run
-        self.lock = threading.RLock()
-        self.version = 0
+        self.run, self.lock, self.version = run, threading.RLock(), 0
         self._reset(None)
 
-    def _reset(self, identity: tuple[int, int] | None) -> None:
+    def _reset(self, identity: tuple[int, int, int] | None) -> None:
         self.history = History()
         self.result: SimulationResult | None = None
         self.status: Status = "waiting"
         self._trace = Trace(self.run / "trace.jsonl")
         self._offset = 0
-        self._identity: tuple[int, int] | None = None
-        self.simulation: Simulation | None = None
-        if identity is not None:
-            self.simulation = Simulation.open(self.run)
+        self._identity: tuple[int, int, int] | None = None
+        self.simulation: Simulation | None = None if identity is None else Simulation.open(self.run)
         self._identity = identity  # last: where the simulation cannot be opened, that is tried again
 
     def refresh(self) -> None:
         """Read what has happened since the last call. Without news this costs three calls of `stat`."""
         with self.lock:
-            identity = _identity(self.run / "simulation.json")
+            identity = stamp(self.run / "simulation.json")  # it is written once, in one step
             if identity != self._identity:  # another simulation took its place
                 self._reset(identity)
                 self.version += 1
@@ -189,12 +181,3 @@ def check(run: Path) -> None:
         raise RunError(f"{run}: is a file; the live page shows the folder of a simulation (fkge simulate … --out RUN)")
     if (run / "model.safetensors").exists() and not (run / "simulation.json").exists():
         raise RunError(f"{run}: holds a single owner's run; the live page shows the folder that `fkge simulate` makes")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Identify the file, which is written once, in one step; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns

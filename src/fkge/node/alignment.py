@@ -62,12 +62,9 @@ class Alignments:
     Args:
         config: of the node.
         state: where ids of alignments are kept.
-        store: the owner's; `store` is replaced whenever an alignment changes it.
+        store: the owner's, with what it shares with each peer; the attribute is replaced when that changes.
         emit: called with `PeerAligned`, `AlignmentMessage`, notices and `Failed`.
         agreed: by peer, the ids (hex) of alignments that hold whatever data they were made from; for rehearsals.
-
-    Attributes:
-        store: the owner's, with what it shares with each peer.
     """
 
     def __init__(
@@ -241,8 +238,7 @@ async def align(peer: Peer, config: NodeConfig, store: OwnerStore, send: Send) -
 
     Args:
         peer: with a session; what it sends is read from its `meeting` queue.
-        config: of the node.
-        store: the owner's.
+        config, store: the node's and the owner's.
         send: sends a message to the peer.
 
     Returns:

@@ -16,8 +16,8 @@ brings them together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Protocol
 
 from fkge.align import Common, Tokens
 from fkge.align.chains import Digests
@@ -58,13 +58,6 @@ class BootstrapTimeout(Event):
     late: bool
 
 
-class Timer(Protocol):
-    """A timer that can be cancelled."""
-
-    def cancel(self) -> None:
-        """Cancel it."""
-
-
 class Bootstrap:
     """One initial member's part in the bootstrap, before and after it has begun.
 
@@ -86,7 +79,7 @@ class Bootstrap:
         patience: float,
         rows: Rows,
         emit: Emit,
-        after: Callable[[float, Event], Timer],
+        after: Callable[[float, Event], asyncio.TimerHandle],
         begun: bool = False,
         others: Others = lambda tokens, peer: None,
     ) -> None:
@@ -98,7 +91,7 @@ class Bootstrap:
         self._seen: set[str] = set()  # members that have come at all
         self._early: dict[str, pb.Tokens] = {}  # tokens that came before this node could use them
         self._informed: set[str] = set()  # members that know what this one has agreed on
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._tired = False  # nobody has come for `patience` seconds
         self._silent: set[str] = set()
 
@@ -248,16 +241,12 @@ class Bootstrap:
         assert self._agreement is not None
         self._send([self._agreement.messages()])
         for peer in replay:
-            self._replay(peer)
+            if (tokens := self._early.pop(peer, None)) is not None:
+                try:
+                    self.receive(peer, tokens)
+                except Refused as error:
+                    self._emit(Misbehaved(peer, error.reason, str(error)))
         self._check_done()
-
-    def _replay(self, peer: str) -> None:
-        """Take in tokens that had come before this node could use them."""
-        if (tokens := self._early.pop(peer, None)) is not None:
-            try:
-                self.receive(peer, tokens)
-            except Refused as error:
-                self._emit(Misbehaved(peer, error.reason, str(error)))
 
     def _leave_out(self, peers: Set[str]) -> None:
         assert self._agreement is not None

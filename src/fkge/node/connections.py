@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from fkge.errors import IdentityError
+from fkge.files import stamp
 from fkge.node import frames_pb2 as pb
 from fkge.node.events import Emit, Event, Failed, supervised
 from fkge.node.frames import Refused, bye
@@ -22,7 +23,6 @@ from fkge.node.settings import NodeConfig, address
 from fkge.node.transport import Line, Transport
 from fkge.pki.certificates import KIT, fingerprint, name_of, public_key, read_certificate
 from fkge.pki.site import Identity
-from fkge.pki.trust import stamp
 
 _GREETING = 15.0  # seconds that a greeting may take
 _RETRY = (0.2, 15.0)  # seconds before a peer is dialled again: at first, and at most
@@ -57,14 +57,10 @@ class ConnectionManager:
     """Accept and dial connections to peers.
 
     Args:
-        config: of the node.
-        terms: how it federates, as `fkge.node.handshake.terms_of` says it.
+        config, terms: of the node, and how it federates (`fkge.node.handshake.terms_of`).
         peers: by name; a view that changes with `peers.toml`.
         greet: makes this node's greeting to a peer.
         emit: called with `PeerConnected`, `PeerDisconnected`, `PeerRefused`, `SessionEnded` and `Failed`.
-
-    Attributes:
-        identity: the node's key and certificates, as they are now.
 
     Raises:
         IdentityError: the node's key or certificate cannot be used.
@@ -80,7 +76,7 @@ class ConnectionManager:
     ) -> None:
         self._config, self._terms, self._peers = config, terms, peers
         self._greet, self._emit = greet, emit
-        self.identity = Identity.load(config.folder / config.node.identity)
+        self.identity = Identity.load(config.folder / config.node.identity)  # as it is now; see `reload`
         self._seen = stamp(self.identity.folder / KIT)
         self._transport = Transport(lambda: self.identity, at_once=32 * len(peers) + 64)
         self._dialling: dict[str, asyncio.Task[None]] = {}
@@ -256,11 +252,7 @@ class ConnectionManager:
             raise Refused("stalled", f"no greeting within {_GREETING:g} seconds") from None
 
     def _check(self, peer: Peer, hello: pb.Hello) -> None:
-        config = self._config
-        check_greeting(
-            hello, peer.name, self.identity.consortium, self._terms, peer.settings, config.federation, _now(),
-            config.node.clock,
-        )  # fmt: skip
+        check_greeting(hello, peer.name, self.identity.consortium, self._terms, peer.settings, self._config, _now())
 
     def _check_again(self, peer: Peer, certificate: bytes) -> None:
         """Check what may have changed while the greeting was awaited."""

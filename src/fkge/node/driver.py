@@ -41,22 +41,19 @@ class DeliveryOrder(Interface):
         """
 
 
-def open_owner(job: Job, post: Post, emit: Emit, **options: Any) -> Driver:
-    """Open the owner of a node, from its checkpoint if it has one, and make its driver; may take long.
+async def open_in_thread(job: Job, post: Post, emit: Emit, **options: Any) -> tuple[Driver, ThreadPoolExecutor]:
+    """Open the owner of a node, from its checkpoint if it has one, in the thread in which it will train.
 
     Args:
         job: what the owner does, and where it is saved.
-        post: sends a message to a peer.
-        emit: receives every event of its work.
-        options: of `Driver`.
+        post, emit, options: of `Driver`.
     """
-    if (damage := job.workspace.repair()) is not None:
-        emit("damaged", why=damage)
-    return Driver(job, post, emit, serve=True, **options)
 
+    def make() -> Driver:
+        if (damage := job.workspace.repair()) is not None:
+            emit("damaged", why=damage)
+        return Driver(job, post, emit, serve=True, **options)
 
-async def open_in_thread(make: Callable[[], Driver]) -> tuple[Driver, ThreadPoolExecutor]:
-    """Make a driver in the thread in which it will train, as that may take long; see `open_owner`."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="work")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, make), thread
@@ -66,7 +63,7 @@ async def open_in_thread(make: Callable[[], Driver]) -> tuple[Driver, ThreadPool
 
 
 class NodeDriver:
-    """The driver of a node's owner.
+    """The driver of a node's owner; `held` while messages have to wait, as its vectors are being replaced.
 
     Args:
         driver, thread: see `open_in_thread`.
@@ -74,9 +71,6 @@ class NodeDriver:
         put: called with `Failed` after an unexpected error, by which the node ends.
         train_alone: whether the owner trains alone when its peers have no news (a setting).
         order: the order in which messages are delivered; as they arrive, if None.
-
-    Attributes:
-        held: messages have to wait, as the owner's vectors are being replaced.
     """
 
     def __init__(
@@ -96,8 +90,6 @@ class NodeDriver:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    # -- beginning and ending ------------------------------------------------------------------------
 
     @property
     def owner(self) -> Owner:
@@ -132,8 +124,6 @@ class NodeDriver:
             self._driver.pause()
         else:
             self._driver.resume()
-
-    # -- peers ---------------------------------------------------------------------------------------
 
     def limit(self, refuses: Collection[str], caps: Mapping[str, float], federated: bool) -> None:
         """Change what peers may have, from now on.
@@ -173,8 +163,6 @@ class NodeDriver:
         else:
             self._driver.participant.deliver(name, body)
         self.advance()
-
-    # -- training ------------------------------------------------------------------------------------
 
     def advance(self) -> None:
         """Start the round of training, the timer or the conclusion that the last event brought about."""

@@ -51,19 +51,12 @@ class Misbehaved(Event):
 
 
 class Notice(Event):
-    """Something to write down that no part of the node acts on.
+    """Something to write down that no part of the node acts on."""
 
-    Attributes:
-        fields: of the log's line and of the audit log's entry.
-        log: the event of the log, if it is to be written there.
-        audit: the event of the audit log, likewise.
-        level: of the line in the log.
-    """
-
-    fields: Mapping[str, object]
-    log: str = ""
-    audit: str = ""
-    level: str = "info"
+    fields: Mapping[str, object]  # of the log's line and of the audit log's entry
+    log: str = ""  # the event of the log, if it is to be written there
+    audit: str = ""  # the event of the audit log, likewise
+    level: str = "info"  # of the line in the log
 
 
 class Stop(Event):

@@ -30,12 +30,7 @@ _Framed = TypeVar("_Framed", pb.Frame, pb.Meeting)
 
 
 class Refused(PeerError):
-    """A peer is refused, or refuses this node; the stream ends.
-
-    Attributes:
-        reason: a name of `frames.proto`'s Reason, in lower case.
-        ours: this side refused.
-    """
+    """A peer is refused, or, if not `ours`, refuses this node; `reason` is in `frames.proto`. The stream ends."""
 
     def __init__(self, reason: str, sentence: str, ours: bool = True) -> None:
         self.reason, self.ours = reason, ours

@@ -23,7 +23,7 @@ from fkge.federation.owner.store import widths
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import VERSIONS, Refused, decode_frame, plain, refusal
 from fkge.node.peer import Peer
-from fkge.node.settings import MODES, PeerSettings
+from fkge.node.settings import MODES, NodeConfig, PeerSettings
 from fkge.node.transport import Line
 from fkge.pki.site import Identity
 
@@ -72,10 +72,7 @@ def greeting(
     """Make a node's greeting to a peer.
 
     Args:
-        incarnation: the id of the node's process.
-        consortium: its consortium.
-        owner: its name.
-        terms: how it federates.
+        incarnation, consortium, owner, terms: the id of the node's process, its consortium, its name, how it federates.
         peer: whom it greets; a session with it is offered for resumption. None for a probe.
         standing: the alignment in hand (`pact`), and whether the node has begun (`begun`); or `probe`.
     """
@@ -151,21 +148,17 @@ def check_greeting(
     consortium: str,
     terms: Mapping[str, str],
     settings: PeerSettings,
-    federation: FederationSettings,
+    config: NodeConfig,
     now: datetime,
-    skew: float,
 ) -> None:
     """Check that this node can federate with the one that greets.
 
     Args:
         hello: its greeting.
         name: the owner that its certificate names.
-        consortium: this node's.
-        terms: how this node federates.
+        consortium, terms, config: this node's, and how it federates.
         settings: what the peer may have.
-        federation: this node's settings.
         now: the time.
-        skew: seconds by which clocks may differ.
 
     Raises:
         Refused: it cannot; the message says what to change.
@@ -188,17 +181,16 @@ def check_greeting(
     if len(hello.life) != _ID or len(hello.nonce) != _ID or len(hello.your_life) not in (0, _ID):
         raise Refused("malformed", f"the greeting of {about} is not whole")
     apart = abs(hello.clock / 1000 - now.timestamp())
-    if apart > skew:
+    if apart > config.node.clock:
         raise Refused("clock", f"the clocks of {name} and of this node are {apart:,.0f} s apart; set them right")
     if not settings.open_at(now):
         raise Refused("hours", f"not now: the hours are {settings.hours} UTC")
     _check_terms(hello, about, terms)
-    mode = federation.privacy.mode
+    mode, epsilon = config.federation.privacy.mode, config.federation.privacy.epsilon
     if MODES.index(mode) < MODES.index(settings.privacy):
         raise Refused(
             "privacy", f"nothing is exchanged below privacy mode {settings.privacy!r}, and this run's is {mode!r}"
         )
-    epsilon = federation.privacy.epsilon
     if mode == "dp" and settings.epsilon is not None and epsilon is not None and epsilon > settings.epsilon:
         raise Refused(
             "budget", f"the shared track may spend ε {epsilon:g}, more than the {settings.epsilon:g} allowed here"

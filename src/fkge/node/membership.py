@@ -26,18 +26,12 @@ class Membership:
 
     Args:
         peers: all that the node knows, by name; a view that changes with `peers.toml`.
-        settings: how the owner federates.
-        emit: called with notices.
-
-    Attributes:
-        aligned: the peers that are connected and aligned, each with what is shared with it.
-        joined: those of them that the owner exchanges with.
-        paused: training is paused.
+        settings, emit: how the owner federates, and what is called with notices.
     """
 
     def __init__(self, peers: Mapping[str, Peer], settings: FederationSettings, emit: Emit) -> None:
-        self.aligned: dict[str, PeerProfile] = {}
-        self.joined: set[str] = set()
+        self.aligned: dict[str, PeerProfile] = {}  # peers that are connected, each with what is shared with it
+        self.joined: set[str] = set()  # those of them that the owner exchanges with
         self.paused = False
         self._peers, self._settings, self._emit = peers, settings, emit
         self._pending: dict[str, list[bytes]] = {}
@@ -48,11 +42,6 @@ class Membership:
     def owner(self) -> Owner | None:
         """The owner that works, once it is loaded."""
         return None if self._driver is None else self._driver.owner
-
-    @property
-    def charged(self) -> float | None:
-        """ε that the owner has spent, at least; None where nothing has a price, or before it is loaded."""
-        return None if (owner := self.owner) is None else owner.egress.charged
 
     def begin(self, driver: NodeDriver) -> None:
         """Start the owner's work with the peers that are here; `join_all` has to follow.

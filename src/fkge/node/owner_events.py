@@ -38,38 +38,27 @@ class ExchangeFinished(Event):
 
 
 class WorkFinished(Event):
-    """The owner has trained, aggregated or tested.
+    """The owner has trained, aggregated or tested."""
 
-    Attributes:
-        epoch: how many epochs are done, and epochs: of them, by this work.
-        peers: how many peers' updates went into it.
-        score: mean reciprocal rank in validation, if that was measured, and best: so far.
-        spent: ε so far; None where nothing has a price.
-    """
-
-    epoch: int
-    epochs: int
-    peers: int
-    score: float | None
-    best: float | None
-    spent: float | None
+    epoch: int  # how many are done
+    epochs: int  # of them, by this work
+    peers: int  # how many peers' updates went into it
+    score: float | None  # mean reciprocal rank in validation, if that was measured
+    best: float | None  # so far
+    spent: float | None  # ε so far; None where nothing has a price
 
 
-class DeliveryResumed(Event):
-    """The owner's vectors were moved, and messages can be delivered again."""
+class JoinDue(Event):
+    """The owner has finished its work, or its vectors were moved: peers may join, and messages be delivered."""
 
 
 class OwnerStateChanged(Event):
-    """The protocol state of the owner is another: ready, busy or sleep."""
+    """The owner's protocol is in another state, ready, busy or sleep; or its results are written: concluded."""
 
     state: str
 
 
-class Concluded(Event):
-    """The owner has spent its epochs, and its results are written."""
-
-
-def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
+def owner_events(name: str, **fields: Any) -> list[Event]:
     """Translate what a participant or driver notes into events of the node; none for what concerns only a trace."""
     peer, why = str(fields.get("peer", "")), str(fields.get("why", ""))
     match name:
@@ -92,9 +81,9 @@ def owner_events(name: str, fields: dict[str, Any]) -> list[Event]:
         case "spent":
             return [Notice({}, log="budget spent", level="warning"), Notice({"sentence": why}, audit="budget")]
         case "held":
-            return [DeliveryResumed()]
+            return [JoinDue()]
         case "state" if fields["state"] in ("ready", "busy", "sleep"):
             return [OwnerStateChanged(fields["state"])]
         case "concluded":
-            return [Concluded()]
+            return [Notice({}, audit="concluded"), OwnerStateChanged("concluded")]
     return []

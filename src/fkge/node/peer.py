@@ -21,7 +21,6 @@ from fkge.node.transport import Line
 
 _IDLE = 0.2  # seconds after which received parts are acknowledged, if nothing else is sent
 _STALLED = 120.0  # seconds that writing a frame may take
-_LOOK = 10.0  # seconds between checks for a stalled write
 _LAST_WORD = 2.0  # seconds that sending the reason for the end of a stream may take
 _MEETING_LIMIT = 1 << 20
 _EARLY_LIMIT = 1 << 12
@@ -76,28 +75,19 @@ class Peer:
         name: the owner that its certificate must name.
         settings: what it may have.
         emit: called with `MessageReceived`, `SessionEnded` and `Failed`.
-
-    Attributes:
-        state: away, here (a stream is open), refused.
-        incarnation: id of the peer's process that the session is with.
-        session: with that incarnation; None without one.
-        since: when the state last changed (seconds since 1970).
-        reason, sentence: why the peer was refused, or refused this node; empty if neither.
-        meeting: alignment messages that were not processed yet.
-        certificate: the one it showed last, PEM or DER.
-        exchanges: finished ones with it.
-        noted, answers, strays, hellos: limits on refusals recorded, small answers, failed exchanges and greetings.
     """
 
     def __init__(self, name: str, settings: PeerSettings, emit: Emit) -> None:
         self.name, self.settings = name, settings
-        self.state, self.reason, self.sentence = "away", "", ""
-        self.since = self.last_heard = time.time()
-        self.incarnation = b""
+        self.state = "away"  # or here (a stream is open), or refused
+        self.reason = self.sentence = ""  # why the peer was refused, or refused this node
+        self.since = self.last_heard = time.time()  # when the state last changed, and when anything came
+        self.incarnation = b""  # id of the peer's process that the session is with
         self.session: Session | None = None
-        self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
+        self.meeting: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)  # alignment messages that were not processed yet
         self.bytes_in = self.bytes_out = self.exchanges = 0
-        self.certificate = b""
+        self.certificate = b""  # the one it showed last, PEM or DER
+        # Limits on refusals recorded, small answers, failed exchanges and greetings.
         self.noted, self.answers, self.strays = Bucket(1, 100), Bucket(20, 2000), Bucket(1, 100)
         self.hellos = Bucket(0.5, 20)
         self._words, self._controls, self._confirmations = Bucket(20, 2000), Bucket(2000, 20_000), Bucket(200, 2000)
@@ -110,7 +100,6 @@ class Peer:
         self._over: asyncio.Future[None] | None = None  # done when this side ends the stream
         self._idle: asyncio.TimerHandle | None = None
         self._due = False
-        self._writing: float | None = None
         self._ended: Refused | None = None
 
     def send(self, channel: int, body: bytes) -> None:
@@ -160,11 +149,9 @@ class Peer:
         self._become("here")
         reader = asyncio.create_task(self._read(line, self.session), name=f"read {self.name}")
         writer = asyncio.create_task(self._write(line, self.session), name=f"write {self.name}")
-        self._writing, self._over = None, asyncio.get_running_loop().create_future()
+        self._over = asyncio.get_running_loop().create_future()
         try:
-            waiting = (reader, writer, self._over)
-            while not (await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED))[0]:
-                self._check_stalled()
+            await asyncio.wait((reader, writer, self._over), return_when=asyncio.FIRST_COMPLETED)
             if self._ended is None and not reader.done():  # writing failed; the peer's reason may still be readable
                 await asyncio.wait((reader,), timeout=_LAST_WORD)
         finally:
@@ -250,7 +237,7 @@ class Peer:
             kind = frame.WhichOneof("is")
             if kind == "part":
                 whole = session.receive(frame.part)
-                self._confirm_soon()
+                self._idle = self._idle or asyncio.get_running_loop().call_later(_IDLE, self._confirm)
                 if whole is not None:
                     self._check_flood(whole[0], len(whole[1]))
                     self._emit(MessageReceived(self, *whole))
@@ -272,7 +259,6 @@ class Peer:
             raise Refused("too_many", "a flood of small messages")
 
     async def _write(self, line: Line, session: Session) -> None:
-        loop = asyncio.get_running_loop()
         while self._ended is None:
             frame = session.following()
             if frame is None and self._due:
@@ -284,24 +270,18 @@ class Peer:
             self.bytes_out += len(frame)
             if self._out is not None and await self._held_up(self._out.take(len(frame))):
                 return
-            self._writing = loop.time()
-            if not await line.write(frame):
-                return
-            self._writing = None
+            try:
+                async with asyncio.timeout(_STALLED):
+                    if not await line.write(frame):
+                        return
+            except TimeoutError:
+                raise Refused("stalled", f"read nothing for {_STALLED:g} seconds") from None
 
     async def _held_up(self, seconds: float) -> bool:
         """Wait, because of the bandwidth limit. Returns whether this side has ended the stream."""
         if seconds > 0 and self._over is not None:
             await asyncio.wait((self._over,), timeout=seconds)
         return self._ended is not None
-
-    def _check_stalled(self) -> None:
-        if self._writing is not None and asyncio.get_running_loop().time() - self._writing > _STALLED:
-            self.hang_up(Refused("stalled", f"read nothing for {_STALLED:g} seconds"))
-
-    def _confirm_soon(self) -> None:
-        if self._idle is None:
-            self._idle = asyncio.get_running_loop().call_later(_IDLE, self._confirm)
 
     def _confirm(self) -> None:
         self._idle, self._due = None, True

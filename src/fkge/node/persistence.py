@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from fkge.errors import NodeError, RunError
-from fkge.federation import OwnerStore, Plan, create_store
+from fkge.federation import OwnerStore, create_store
 from fkge.federation.owner import seed_of
-from fkge.federation.owner.job import LABEL, ProductionJob
+from fkge.federation.owner.job import LABEL
 from fkge.federation.owner.workspace import Workspace
 from fkge.files import FileLock, read_json, write_atomically
 from fkge.node.settings import NodeConfig
@@ -26,27 +26,16 @@ _KEYS = ("lives", "begun", "secret", "pacts", "bases", "ledger", "admitted")
 
 @dataclass
 class PersistentState:
-    """A node's state between processes; `save` writes it. The file has older names for some attributes.
-
-    Attributes:
-        path: of the file.
-        starts: how often the node was started, this time included (`lives` in the file).
-        begun: training has started.
-        secret: what tokens are drawn from.
-        alignments: by peer, the id of the alignment in hand, in hex (`pacts`).
-        bases: by peer, a digest of what that alignment rests on.
-        ledger: how far the privacy ledger had come when it was last read; one that is behind is not used.
-        admitted: by peer, when it was admitted to an intersection; see `fkge.align.RateLimiter`.
-    """
+    """A node's state between processes; `save` writes it. The file has older names for some attributes."""
 
     path: Path
-    starts: int = 0
-    begun: bool = False
-    secret: int = field(default_factory=lambda: secrets.randbits(64))
-    alignments: dict[str, str] = field(default_factory=dict)
-    bases: dict[str, str] = field(default_factory=dict)
-    ledger: Head | None = None
-    admitted: dict[str, list[float]] = field(default_factory=dict)
+    starts: int = 0  # how often the node was started, this time included (`lives` in the file)
+    begun: bool = False  # training has started
+    secret: int = field(default_factory=lambda: secrets.randbits(64))  # what tokens are drawn from
+    alignments: dict[str, str] = field(default_factory=dict)  # by peer, the id of the one in hand, in hex (`pacts`)
+    bases: dict[str, str] = field(default_factory=dict)  # by peer, a digest of what that alignment rests on
+    ledger: Head | None = None  # how far it had come when it was last read; a ledger that is behind is not used
+    admitted: dict[str, list[float]] = field(default_factory=dict)  # by peer; see `fkge.align.RateLimiter`
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -99,17 +88,8 @@ def workspace(config: NodeConfig) -> Workspace:
     return Workspace(config.state / "arms" / LABEL / config.node.name)
 
 
-def federated_job(config: NodeConfig, store: OwnerStore) -> ProductionJob:
-    """What the owner of this node does: it federates, for as many epochs as its settings say."""
-    return ProductionJob(store, workspace(config), Plan.of(config.federation))
-
-
 def open_store(config: NodeConfig, secret: int) -> OwnerStore:
-    """Open the owner's store, or create it from its graph.
-
-    Args:
-        config: of the node.
-        secret: what tokens are drawn from, unless the node is a rehearsal.
+    """Open the owner's store, or create it from its graph, with the secret that tokens are drawn from.
 
     Raises:
         RunError: the graph, or how the owner trains, is another than when the store was created.

@@ -6,8 +6,7 @@ its meaning. They belong to the site's owner: a file that exists is never overwr
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,39 +18,28 @@ from fkge.pki import site
 from fkge.pki.authority import DAYS, Authority
 from fkge.pki.certificates import AUTHORITY, KEY, fingerprint, read_key, read_request, write_request
 from fkge.pki.kits import Consortium, Kit
-from fkge.settings import Settings
 
 RENEW_WITHIN = timedelta(days=30)
 """`provision` replaces certificates that end within this time."""
 
-Value = str | int | float | bool
+_NOTHING_AGREED = """\
+# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so
+# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.
+"""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """The result of `install`.
+    """The result of `install`."""
 
-    Attributes:
-        identity: the site's identity, by the new kit.
-        notes: what the site's owner should know: files that differ from the kit's, members that came or left.
-    """
-
-    identity: site.Identity
-    notes: tuple[str, ...] = ()
+    identity: site.Identity  # by the new kit
+    notes: tuple[str, ...] = ()  # for the site's owner: files that differ from the kit's, members that came or left
 
 
 def install(data: bytes, source: str, folder: Path, now: datetime, compare: Callable[[Kit], None]) -> Installed:
     """Install a kit in a site's folder and write the files a node starts from. A kit that is refused changes nothing.
 
-    Args:
-        data: the kit.
-        source: where it came from, for messages.
-        folder: the site's.
-        now: the time, aware.
-        compare: as in `fkge.pki.site.check_kit`.
-
-    Raises:
-        IdentityError: as `fkge.pki.site.check_kit`.
+    Arguments and errors are those of `fkge.pki.site.check_kit`.
     """
     checked = site.check_kit(data, source, folder, now, compare)
     notes = tuple(_write_files(folder, checked.kit, checked.previous))  # first: a repeated install completes them
@@ -78,51 +66,33 @@ def _write_files(folder: Path, kit: Kit, previous: Kit | None) -> Iterator[str]:
 
 def _files(kit: Kit) -> dict[str, str]:
     links = {f"links/{p}.{kind}.tsv": text for p, both in kit.links.items() for kind, text in both.texts.items()}
-    node, peers = _node_toml(kit), _peers_toml(kit)
-    return links | {"node.toml": node, "peers.toml": peers, "federation.toml": _federation_toml(kit)}
+    settings = _NOTHING_AGREED if kit.settings is None else kit.settings
+    return links | {"node.toml": _node_toml(kit), "peers.toml": _peers_toml(kit), "federation.toml": settings}
 
 
 def _node_toml(kit: Kit) -> str:
     own = kit.members[kit.name]
     listen = f"0.0.0.0:{own.address.rpartition(':')[2]}" if own.address else ""
-    given: dict[str, Value] = {
+    given = {
         "name": kit.name, "graph": "graph", "identity": ".", "state": "state", "listen": listen,
         "settings": "federation.toml", "peers": "peers.toml", "founder": own.founder, "seed": 0,
     }  # fmt: skip
     head = f"# The node of {kit.name} in {kit.consortium}. Paths are relative to this file. `graph` names your graph."
-    return "\n".join([head, "", *_lines(NodeSettings, given)]) + "\n"
+    return f"{head}\n\n{NodeSettings.build(given).explained(given)}"
 
 
 def _peers_toml(kit: Kit) -> str:
-    lines = ["# What each peer may receive from this owner. Only this file decides that; it is this owner's own."]
+    text = "# What each peer may receive from this owner. Only this file decides that; it is this owner's own.\n"
     for name, member in sorted(kit.members.items()):
         if name == kit.name:
             continue
-        given: dict[str, Value] = {"address": member.address} if member.address else {}
+        given: dict[str, object] = {"address": member.address} if member.address else {}
         given["founder"] = member.founder
         if (links := kit.links.get(name)) is not None:
             given |= {"same": True} if links.same else {}
             given |= {kind: f"links/{name}.{kind}.tsv" for kind in links.texts}
-        lines += ["", f"[peers.{name}]", *_lines(PeerSettings, given)]
-    return "\n".join(lines) + "\n"
-
-
-def _federation_toml(kit: Kit) -> str:
-    if kit.settings is not None:
-        return kit.settings
-    return (
-        "# How the owners train and exchange: the members agree on it, and each has the same file. Nothing is set, so\n"
-        "# the defaults apply. `fkge new FOLDER` writes a settings.toml in which all keys are explained.\n"
-    )
-
-
-def _lines(kind: type[Settings], given: Mapping[str, Value]) -> Iterator[str]:
-    """Yield settings as lines of TOML, each below its meaning: the given ones, then all others as comments."""
-    for key in sorted(kind.model_fields, key=lambda key: key not in given):
-        field = kind.model_fields[key]
-        yield f"# {field.description}"
-        value = given.get(key, field.get_default())
-        yield ("" if key in given else "# ") + f"{key} = " + ("(none)" if value is None else json.dumps(value))
+        text += f"\n[peers.{name}]\n{PeerSettings.build(given).explained(given)}"
+    return text
 
 
 # -- a whole consortium ------------------------------------------------------------------------------
@@ -131,17 +101,15 @@ def _lines(kind: type[Settings], given: Mapping[str, Value]) -> Iterator[str]:
 def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS) -> dict[str, Installed]:
     """Make an authority and, for every member, a site's folder with everything in it, private keys included.
 
-    Run again, it adds new members and replaces certificates that are about to end. A member whose key is not here,
-    because its folder was handed over or its owner has renewed, only gets a new kit.
+    Returns what was installed, by member, in ``out/kits/NAME``. Run again, it adds new members and replaces
+    certificates that are about to end. A member whose key is not here, because its folder was handed over or its owner
+    has renewed, only gets a new kit.
 
     Args:
         consortium: its members and what they agreed on.
         out: the folder of everything.
         now: the time, aware.
         days: for how long certificates are valid.
-
-    Returns:
-        What was installed, by member, in ``out/kits/NAME``.
 
     Raises:
         IdentityError: the authority in `out` is another consortium's, or a member's key was revoked.
@@ -177,7 +145,7 @@ def _has_key_here(path: Path, name: str, authority: Authority) -> bool:
     """Whether a member's key is in its folder, or nowhere yet; raises `IdentityError` if it is there and revoked."""
     held = authority.holding(name)
     key = fingerprint(read_key(path / KEY)) if (path / KEY).exists() else None
-    if not held and any(line.fingerprint == key for line in authority.issued):
+    if not held and any(line.fingerprint == key for line in authority.book.issued):
         raise IdentityError(
             "revoked",
             f"{path}: the key in it was revoked, and is not certified again. Take {name} off the list; or, for a new "

@@ -47,10 +47,9 @@ class Intersection:
 
     Args:
         asks: it is the client's role.
-        items: this owner's keys.
+        items, kind: this owner's keys, and what they stand for.
         theirs: how many keys the peer has announced; it can put in neither more nor fewer.
         settings: limits of the intersection.
-        kind: what the items stand for.
     """
 
     def __init__(self, asks: bool, items: Collection[str], theirs: int, settings: PsiSettings, kind: Kind) -> None:

@@ -5,8 +5,7 @@ A node reads from `peers.toml`, which is its owner's alone, which peers it deals
 out what they share, unless both know from an earlier time. The initial members wait for each other once
 (`fkge.node.bootstrap`); after that nobody waits for anybody, and peers that come later join while the others work.
 
-`Node` holds the parts together: it takes their events from one queue and calls the parts that each event concerns. The
-parts never call the node.
+The parts of a node never call it: they put events.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,47 +25,52 @@ from typing import Any
 import torch
 
 from fkge.errors import IdentityError, PeerError, SettingsError
-from fkge.federation import OwnerStore, Released
+from fkge.federation import OwnerStore, Plan, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
+from fkge.federation.owner.job import Job, ProductionJob
+from fkge.federation.participant import Emit
 from fkge.node import frames_pb2 as pb
 from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
 from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, OthersShown, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
-from fkge.node.driver import NodeDriver, open_in_thread, open_owner
+from fkge.node.driver import DeliveryOrder, NodeDriver, open_in_thread
 from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
-from fkge.node.inputs import Inputs
 from fkge.node.membership import Membership
 from fkge.node.ops import control, metrics
-from fkge.node.ops.egress_log import EgressLog
 from fkge.node.ops.records import Records, open_records
 from fkge.node.ops.status import StatusView
 from fkge.node.peer import MessageReceived, Peer, SessionEnded
-from fkge.node.persistence import PersistentState, federated_job, lock, open_store, put_aside
+from fkge.node.persistence import PersistentState, lock, open_store, put_aside, workspace
 from fkge.node.settings import NodeConfig, PeerSettings, address
 from fkge.node.state import LifeCycle, NodeState, Trigger
 from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
 from fkge.privacy import Ledger
 
 
-class _JoinDue(Event):
-    """The owner has finished its work: peers that waited for that may join."""
+@dataclass(frozen=True)
+class Prepared:
+    """What a rehearsal has prepared for a node."""
+
+    store: OwnerStore  # with its alignments and tokens
+    job: Job
+    alignments: Mapping[str, str]  # by peer, the id (32 hexadecimal digits) under which both sides know theirs
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a node can be given in addition to its configuration, for recordings, rehearsals and tests."""
+
+    recording: Path | None = None  # a file to record everything that it receives and sends
+    order: DeliveryOrder | None = None  # in which messages are delivered to the owner; as they arrive, if None
+    prepared: Prepared | None = None  # what it need not find out
+    observe: Emit | None = None  # called with everything that the owner's work notes, from the loop or its thread
 
 
 class Node:
-    """A node that runs; `open_node` makes one.
-
-    Args:
-        config: what the node is; its `peers` follow `peers.toml` while it runs.
-        persistent: its state between processes.
-        records: its log, audit log and metrics.
-        inputs: what it is given in addition to its configuration.
-
-    Attributes:
-        life_cycle: where it is in it.
-        membership: the peers that take part in the owner's work.
+    """A node that runs; `open_node` makes one. The `peers` of its `config` follow `peers.toml` while it does.
 
     Raises:
         SettingsError: the certificate is another owner's.
@@ -85,7 +90,6 @@ class Node:
         self.membership = Membership(self._peers, config.federation, emit)
         self._connections = ConnectionManager(config, self._terms, self._peers, self._greeting, emit)
         self._watch = FileWatch(config, self._connections, emit)
-        self._egress_log = EgressLog(records.audit, records.metrics, lambda: self.membership.charged)
         self._status = StatusView(config, persistent, records, self._peers, self.membership, self.life_cycle)
         self._alignments: Alignments | None = None  # with each peer, once the owner's store is open
         self._bootstrap: Bootstrap | None = None  # if this node takes part in it, and from then on
@@ -178,15 +182,14 @@ class Node:
         node, federation, persistent = self.config.node, self.config.federation, self._persistent
         persistent.begun = True
         persistent.save()
-        prepared = self._inputs.prepared
-        job = prepared.job if prepared else federated_job(self.config, self._alignments.store)
-        make = partial(
-            open_owner, job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
+        prepared, store = self._inputs.prepared, self._alignments.store
+        job = prepared.job if prepared else ProductionJob(store, workspace(self.config), Plan.of(federation))
+        own, thread = await open_in_thread(
+            job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62),
         )  # fmt: skip
-        own, thread = await open_in_thread(make)
         driver = NodeDriver(own, thread, self._note, self._queue.put, federation.train_alone, self._inputs.order)
         self.membership.begin(driver)
         self._remember_ledger()
@@ -266,7 +269,7 @@ class Node:
                 self._peers[name].hang_up(Refused(reason, sentence))
             case AlignmentMessage(name, message, kind):
                 body = bytes(message.SerializeToString())
-                self._egress_log.alignment(name, kind, body)
+                self._records.alignment(name, kind, body)
                 self._peers[name].send(MEETING, body)
             case PeerAligned(peer, known, begun, fresh):
                 membership.add(peer, known)
@@ -294,11 +297,9 @@ class Node:
                 if provoked and not self._peers[name].strays.allows():
                     self._peers[name].hang_up(Refused("too_many", f"exchanges that come to nothing ({why})"))
             case work.WorkFinished():  # the driver reports before it has finished; see `NodeDriver._train`
-                self._queue.after(0, _JoinDue())
-            case work.DeliveryResumed() | _JoinDue():
+                self._queue.after(0, work.JoinDue())
+            case work.JoinDue():
                 membership.join_all()
-            case work.Concluded():
-                self._move(Trigger.CONCLUDED)
             # Files and the operator
             case PeersChanged(peers):
                 self._change_peers(peers)
@@ -364,7 +365,6 @@ class Node:
     # -- asked by parts ------------------------------------------------------------------------------
 
     def _greeting(self, peer: Peer) -> pb.Hello:
-        """This node's greeting to a peer."""
         assert self._alignments is not None
         return greeting(
             self._incarnation, self._connections.identity.consortium, self.name, self._terms, peer,
@@ -374,19 +374,19 @@ class Node:
 
     def _record_egress(self, peer: str, released: Released, session: int, data: bytes) -> None:
         """Write the audit-log entry of a message before it is queued; directly, so that nothing is sent unrecorded."""
-        self._egress_log.released(peer, released, session, data)
+        owner = self.membership.owner
+        self._records.released(peer, released, session, data, None if owner is None else owner.egress.charged)
         if isinstance(released.message, (Request, Defer, Refuse, Abort)):
             self._queue.put(work.ControlSent(peer))
 
     def _note(self, name: str, **fields: Any) -> None:
         """Convert an event of the owner's work to node events; called from the loop or the training thread."""
-        for event in work.owner_events(name, fields):
+        for event in work.owner_events(name, **fields):
             self._queue.put(event)
         if self._inputs.observe is not None:
             self._inputs.observe(name, **fields)
 
-    async def _command(self, event: Event, _: object) -> dict[str, str]:
-        """Carry out a command of the operator's."""
+    async def _command(self, event: Event) -> dict[str, str]:
         if isinstance(event, Stop):
             asyncio.get_running_loop().call_soon(self._queue.put, event)  # the answer goes first
             return {"state": str(NodeState.STOPPING)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fkge.federation.varint import encode_varint
 from fkge.node import frames_pb2 as pb
@@ -22,8 +22,7 @@ CONFIRM_EVERY = 8
 """Parts after which a side that has nothing to send confirms what it has received."""
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     channel: int
     body: memoryview
     more: bool
@@ -53,18 +52,12 @@ class Session:
     """
 
     def __init__(self, limits: Mapping[int, int], backlog: int = 256 << 20, part: int = PART) -> None:
-        self.limits = dict(limits)
-        self.backlog = backlog
-        self._part = part
-        self.received = 0
-        """The last step received."""
-        self.sent = 0
-        """The last step added, written or not."""
+        self.limits, self.backlog, self._part = dict(limits), backlog, part
+        self.received = 0  # the last step received
+        self.sent = 0  # the last step added, written or not
+        self.waiting = 0  # bytes that are kept until the other side has confirmed them
         self._kept: deque[_Kept] = deque()
-        self._written = 0
-        self._confirmed = 0
-        self.waiting = 0
-        """Bytes that are kept until the other side has confirmed them."""
+        self._written = self._confirmed = 0
         self._coming: list[bytes] = []
         self._coming_channel = 0
 
@@ -85,11 +78,15 @@ class Session:
             self.sent += 1
             self.waiting += len(piece) + _KEPT
 
+    @property
+    def _acknowledged(self) -> int:
+        """The last step that the other side has confirmed."""
+        return self.sent - len(self._kept)
+
     def following(self) -> bytes | None:
         """The next frame to write, or None if there is none."""
-        acknowledged = self.sent - len(self._kept)
         if self._written < self.sent:
-            kept = self._kept[self._written - acknowledged]
+            kept = self._kept[self._written - self._acknowledged]
             self._written += 1
             self._confirmed = self.received
             return _part(self._written, self.received, kept.channel, kept.more, kept.body)
@@ -110,19 +107,17 @@ class Session:
         Raises:
             Refused: it takes back what it had confirmed, or confirms what was never sent; nothing has changed.
         """
-        acknowledged = self.sent - len(self._kept)
-        if received < acknowledged:
-            raise Refused("out_of_order", f"step {acknowledged} was confirmed, and now {received} is the last received")
+        if received < (known := self._acknowledged):
+            raise Refused("out_of_order", f"step {known} was confirmed, and now {received} is the last received")
         self.confirmed(received)
-        self._written = self.sent - len(self._kept)
+        self._written = self._acknowledged
         self._confirmed = self.received
 
     def confirmed(self, step: int) -> None:
         """Drop the parts up to `step`, which the other side has received."""
-        acknowledged = self.sent - len(self._kept)
         if step > self._written:
             raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
-        for _ in range(step - acknowledged):
+        for _ in range(step - self._acknowledged):
             self.waiting -= len(self._kept.popleft().body) + _KEPT
 
     # -- in ------------------------------------------------------------------------------------------

@@ -132,11 +132,9 @@ class PeerSettings(Settings):
         return start <= minute < end if start < end else minute >= start or minute < end
 
     def links(self, folder: Path, first: bool) -> Links:
-        """Read the links between this owner's labels and the peer's.
+        """Read the links between this owner's labels and the peer's, from files in the folder of `peers.toml`.
 
-        Args:
-            folder: the folder of `peers.toml`.
-            first: this owner's labels come first in each pair; both sides must order pairs alike to intersect them.
+        `first`: this owner's labels come first in each pair; both sides must order pairs alike to intersect them.
         """
 
         def read(name: str | None) -> tuple[tuple[str, str], ...]:
@@ -177,14 +175,7 @@ class NodeSettings(Settings):
 
 
 class NodeConfig:
-    """`node.toml` and the files that it names.
-
-    Attributes:
-        folder: the folder of `node.toml`.
-        node: the settings in it.
-        federation: the federation settings, with the path of the ledger filled in.
-        peers: the rules for each peer, by name.
-    """
+    """`node.toml` in `folder`, and the files that it names; in `federation`, the path of the ledger is filled in."""
 
     def __init__(
         self, folder: Path, node: NodeSettings, federation: FederationSettings, peers: Mapping[str, PeerSettings]

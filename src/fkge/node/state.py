@@ -1,15 +1,5 @@
 """The life cycle of a node as a table: states, triggers, and the state that each pair leads to. No I/O, no clock.
 
-    starting    opens its state folder, graph and control socket
-    waiting     listens and dials; the other bootstrap members are not all here yet
-    settling    agrees with the other bootstrap members on the first rows (`fkge.node.bootstrap`)
-    training    works on its own vectors
-    exchanging  asks peers, and serves those that ask
-    resting     has nothing to do until a peer has news
-    done        has spent its epochs and written its results; still serves peers
-    stopping    closes connections and saves
-    stopped, failed   the process ends
-
 `paused` is no state of its own: a node pauses in any of them, and resumes where it was.
 """
 
@@ -24,16 +14,16 @@ from fkge.errors import NodeError
 class NodeState(StrEnum):
     """Where a node is in its life cycle; the values are what `fkge status`, metrics and the log show."""
 
-    STARTING = "starting"
-    WAITING = "waiting"
-    SETTLING = "settling"
-    TRAINING = "training"
-    EXCHANGING = "exchanging"
-    RESTING = "resting"
-    DONE = "done"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    FAILED = "failed"
+    STARTING = "starting"  # opens its state folder, graph and control socket
+    WAITING = "waiting"  # listens and dials; the other bootstrap members are not all here yet
+    SETTLING = "settling"  # agrees with the other bootstrap members on the first rows (`fkge.node.bootstrap`)
+    TRAINING = "training"  # works on its own vectors
+    EXCHANGING = "exchanging"  # asks peers, and serves those that ask
+    RESTING = "resting"  # has nothing to do until a peer has news
+    DONE = "done"  # has spent its epochs and written its results; still serves peers
+    STOPPING = "stopping"  # closes connections and saves
+    STOPPED = "stopped"  # the process ends
+    FAILED = "failed"  # likewise
 
 
 class Trigger(StrEnum):
@@ -53,7 +43,7 @@ class Trigger(StrEnum):
 _S, _T = NodeState, Trigger
 _OWNER = {_T.BUSY: _S.TRAINING, _T.READY: _S.EXCHANGING, _T.SLEEP: _S.RESTING, _T.CONCLUDED: _S.DONE}
 _WORKING = {**_OWNER, _T.STOP: _S.STOPPING}
-_FROM: dict[NodeState, dict[Trigger, NodeState]] = {
+TABLE: dict[NodeState, dict[Trigger, NodeState]] = {
     _S.STARTING: {_T.OPENED: _S.WAITING, _T.STOP: _S.STOPPING},
     _S.WAITING: {**_WORKING, _T.AGREE: _S.SETTLING},
     _S.SETTLING: _WORKING,
@@ -69,22 +59,14 @@ _FROM: dict[NodeState, dict[Trigger, NodeState]] = {
     _S.STOPPED: {},
     _S.FAILED: {},
 }  # fmt: skip
-
-TABLE: dict[tuple[NodeState, Trigger], NodeState] = {
-    (state, trigger): following for state, row in _FROM.items() for trigger, following in row.items()
-}
-"""Every pair that is allowed, with the state it leads to. Any other is a fault in fkge."""
+"""By state, every trigger that is allowed, with the state it leads to. Any other is a fault in fkge."""
 
 
 class LifeCycle:
-    """Where one node is in its life cycle.
+    """Where one node is in its life cycle, when that began (`started`), and `since` when it is in this state.
 
     Args:
         clock: seconds since 1970.
-
-    Attributes:
-        state: the current one.
-        started: when the life cycle began, and since: when it came to the current state.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -103,10 +85,10 @@ class LifeCycle:
         Raises:
             NodeError: the pair is not in `TABLE`; the state stays as it is.
         """
-        following = TABLE.get((self.state, trigger))
+        following = TABLE[self.state].get(trigger)
         if following is None:
             raise NodeError(f"a node that is {self.state} cannot {trigger}; this is a fault in fkge")
-        changed = following is not self.state
-        if changed:
-            self.state, self.since = following, self._clock()
-        return changed
+        if following is self.state:
+            return False
+        self.state, self.since = following, self._clock()
+        return True

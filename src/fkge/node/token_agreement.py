@@ -34,16 +34,13 @@ _AHEAD = 2  # rounds that a partner can be ahead of this owner: it waits for thi
 
 
 class TokenAgreement:
-    """One member's side.
+    """One member's side; `done` once nothing changes any more, anywhere.
 
     Args:
         tokens: its own; they change as others' arrive.
         commons: the rows that it shares with each partner.
         members: how many initial members there are, this one included; the same number everywhere.
         others: see `Others`.
-
-    Attributes:
-        done: nothing changes any more, anywhere.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ _ALERTS = (
 )  # fmt: skip
 
 
-def library(what: str = "a node") -> Any:
+def library() -> Any:
     """Load gRPC, set to speak TLS 1.3 alone; it reads that setting once, when it is loaded.
 
     Raises:
@@ -61,24 +61,22 @@ def library(what: str = "a node") -> Any:
             "gRPC was loaded before the node was, and would take TLS 1.2 too. Start the node in a process of its own "
             f"(fkge node), or with {_SUITES}={_NONE_FITS} in its environment."
         )
-    need("grpc", "node", what)
+    need("grpc", "node", "a node")
     import grpc.aio
 
     return grpc
 
 
 class Line:
-    """A stream to a peer, opened by either side.
+    """A stream to a peer, opened by either side; `where` is the other end's address, for the log.
 
-    Attributes:
-        where: the other end's address, for the log.
-        certificate: PEM, of the side that dialled; None where this side did, which gets the other's in its greeting.
-        called: this side dialled.
+    `certificate` (PEM) is of the side that dialled; None where this side did, which gets the other's in its greeting.
     """
 
     def __init__(self, stream: Any, where: str, certificate: bytes | None, channel: Any = None) -> None:
         self._stream, self._channel = stream, channel
-        self.where, self.certificate, self.called = where, certificate, channel is not None
+        self.where, self.certificate = where, certificate
+        self.called = channel is not None  # this side dialled
         self._eof = library().aio.EOF
 
     async def read(self) -> bytes | None:
@@ -127,11 +125,9 @@ def _tls_refusal(error: Exception) -> Refused | None:
 
 
 class Transport:
-    """Listen for streams and open them.
+    """Listen for streams, of which so many may be open `at_once`, and open them.
 
-    Args:
-        identity: returns the current one, for each connection, so that a new certificate takes effect.
-        at_once: streams that may be open at a time.
+    `identity` returns the current one, for each connection, so that a new certificate takes effect.
     """
 
     def __init__(self, identity: Callable[[], Identity], at_once: int = 256) -> None:

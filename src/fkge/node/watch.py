@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from fkge.errors import GraphError, IdentityError, SettingsError
+from fkge.files import stamp
 from fkge.node.connections import ConnectionManager
 from fkge.node.events import Emit, Event, Notice
 from fkge.node.settings import NodeConfig, PeerSettings, read_peers
-from fkge.pki.trust import stamp
 
 _SECONDS = 1.0  # between looks
 
@@ -32,13 +32,7 @@ class Tick(Event):
 
 
 class FileWatch:
-    """Report changed files every second.
-
-    Args:
-        config: of the node.
-        connections: whose certificates are reloaded.
-        emit: called with the events above.
-    """
+    """Report changed files of a node, certificates of its `connections` included, every second, to `emit`."""
 
     def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
         self._config, self._connections, self._emit = config, connections, emit

@@ -51,7 +51,9 @@ class Issued(Settings):
     revoked: datetime | None = Field(None, description="when it was revoked")
 
 
-class _Book(Settings):
+class Book(Settings):
+    """What an authority has written down: its members, and every certificate that it issued."""
+
     kind: Literal["fkge.book.1"] = Field("fkge.book.1", description="what this is, and in which version")
     kits: int = Field(0, ge=0, description="number of the latest kits")
     lists: int = Field(0, ge=0, description="number of the latest revocation list")
@@ -65,12 +67,6 @@ class Authority:
     """The authority in a folder: issues and revokes certificates, and writes kits. Made by `create` or `open`.
 
     Every change runs under a lock and from the book as it is on disk, so that two people can work with one folder.
-
-    Attributes:
-        folder: its folder.
-        consortium: the consortium's name.
-        fingerprint: of its key.
-        expires: when its certificate ends.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,10 +75,10 @@ class Authority:
         self._certificate = certs.read_certificate((folder / AUTHORITY).read_bytes(), str(folder / AUTHORITY))
         if certs.fingerprint(self._key) != certs.fingerprint(self._certificate):
             raise IdentityError("name", f"{folder}: {KEY} is not the key of {AUTHORITY}. Put the right one back.")
-        self.consortium = Trust(certs.pem(self._certificate)).consortium
-        self.fingerprint = certs.fingerprint(self._key)
+        self._trust = Trust(certs.pem(self._certificate))
+        self.consortium, self.fingerprint = self._trust.consortium, self._trust.fingerprint
         self.expires = self._certificate.not_valid_after_utc
-        self._book = self._read_book()
+        self.book = self._read_book()  # as it was when this was opened, or last changed it
 
     @classmethod
     def create(cls, folder: Path, consortium: str, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
@@ -131,24 +127,9 @@ class Authority:
                 raise IdentityError("unreadable", f"{folder}: is not an authority's folder; it has no {name}{meant}")
         return cls(folder)
 
-    @property
-    def members(self) -> dict[str, Member]:
-        """The members by name."""
-        return dict(self._book.members)
-
-    @property
-    def issued(self) -> tuple[Issued, ...]:
-        """All certificates, oldest first."""
-        return self._book.issued
-
-    @property
-    def list_number(self) -> int:
-        """The number of the latest revocation list."""
-        return self._book.lists
-
     def holding(self, name: str) -> list[Issued]:
         """Return the certificates of `name` that are not revoked, oldest first."""
-        return [line for line in self._book.issued if line.name == name and line.revoked is None]
+        return [line for line in self.book.issued if line.name == name and line.revoked is None]
 
     def check_same(self, consortium: str) -> None:
         """Raise `IdentityError` (stranger) if this is another consortium's authority."""
@@ -179,7 +160,7 @@ class Authority:
         founder: bool | None = None,
         refresh: bool = True,
     ) -> Path:
-        """Issue a certificate for the key in a request.
+        """Issue a certificate for the key in a request, and return the path of the site's kit.
 
         The caller has made sure that the key is that owner's, by its fingerprint.
 
@@ -191,15 +172,12 @@ class Authority:
             founder: whether it takes part in agreeing on common initial rows; None: as the authority knows already.
             refresh: whether all kits are rewritten; if not, `agree` has to follow.
 
-        Returns:
-            The site's kit.
-
         Raises:
             IdentityError: as `check_open`.
         """
         with self._changing():
             self.check_open(request, now)
-            member = self._book.members.get(request.name) or Member.build({})
+            member = self.book.members.get(request.name) or Member.build({})
             given = {key: value for key, value in (("address", address), ("founder", founder)) if value is not None}
             member = Member.build(member.model_dump() | given, request.name)
             certificate = self._issue(request, now, days)
@@ -208,13 +186,13 @@ class Authority:
                 expires=certificate.not_valid_after_utc, revoked=None,
             )  # fmt: skip
             write_atomically(self._issued(line), certs.pem(certificate))
-            self._change(members={**self._book.members, request.name: member}, issued=(*self._book.issued, line))
+            self._change(members={**self.book.members, request.name: member}, issued=(*self.book.issued, line))
             if refresh:
                 self._write_kits(now)
         return self.kit(request.name)
 
     def revoke(self, what: str, now: datetime, old: bool = False) -> list[Issued]:
-        """Revoke certificates, write the next revocation list and rewrite all kits.
+        """Revoke certificates, write the next revocation list and rewrite all kits; return what was revoked.
 
         An owner without a valid certificate is no longer a member.
 
@@ -223,26 +201,20 @@ class Authority:
             now: the time, aware.
             old: of an owner's certificates, revoke all but the latest.
 
-        Returns:
-            The certificates that were revoked.
-
         Raises:
             IdentityError: there is nothing to revoke by that name, or the authority is not valid now.
         """
         self._check_time(now)
         with self._changing():
             by_name = self.holding(what)
-            chosen = by_name[: len(by_name) - old] or [
-                line for line in self._book.issued if line.serial == what.lower()
-            ]
+            issued = self.book.issued
+            chosen = by_name[: len(by_name) - old] or [line for line in issued if line.serial == what.lower()]
             fresh = [line for line in chosen if line.revoked is None]
             if not fresh:
                 self._nothing_to_revoke(what, bool(by_name), bool(chosen))
-            lines = tuple(
-                line.model_copy(update={"revoked": now}) if line in fresh else line for line in self._book.issued
-            )
+            lines = tuple(line.model_copy(update={"revoked": now}) if line in fresh else line for line in issued)
             gone = {line.name for line in fresh} - {line.name for line in lines if line.revoked is None}
-            members = {name: member for name, member in self._book.members.items() if name not in gone}
+            members = {name: member for name, member in self.book.members.items() if name not in gone}
             self._change(lists=self._write_list(lines, now), issued=lines, members=members)
             self._write_kits(now)
         return fresh
@@ -270,7 +242,7 @@ class Authority:
             )
         self._check_time(now)
         held = self.holding(request.name)
-        same = [line for line in self._book.issued if line.fingerprint == request.fingerprint]
+        same = [line for line in self.book.issued if line.fingerprint == request.fingerprint]
         if same and all(line.revoked for line in same):
             raise IdentityError(
                 "revoked",
@@ -279,10 +251,9 @@ class Authority:
             )
         if not held or any(line.fingerprint == request.fingerprint for line in held):
             return
-        trust = Trust(certs.pem(self._certificate))
         for line in held:
             with suppress(IdentityError):
-                trust.verify(self._issued(line).read_bytes(), certs.voucher_text(request.key), request.voucher)
+                self._trust.verify(self._issued(line).read_bytes(), certs.voucher_text(request.key), request.voucher)
                 return
         forged = "; the present key did not sign this one" if request.voucher else ""
         raise IdentityError(
@@ -308,9 +279,9 @@ class Authority:
     def _nothing_to_revoke(self, what: str, holds: bool, was: bool) -> None:
         if holds:
             raise IdentityError("name", f"{what} has one certificate only; to revoke that one, leave out --old")
-        if was or any(line.name == what for line in self._book.issued):
+        known = {key for line in self.book.issued for key in (line.name, line.serial)}
+        if was or what in known:
             raise IdentityError("revoked", f"{what}: is revoked already, in {self.folder / REVOKED}")
-        known = {line.name for line in self._book.issued} | {line.serial for line in self._book.issued}
         raise IdentityError("name", f"{self.folder}: has issued nothing to {what!r}{did_you_mean(what, known)}")
 
     def _write_list(self, lines: tuple[Issued, ...], now: datetime) -> int:
@@ -318,7 +289,7 @@ class Authority:
 
         It is valid as long as the authority: a site keeps to its list until it gets a later one.
         """
-        number = self._book.lists + 1
+        number = self.book.lists + 1
         made = x509.CertificateRevocationListBuilder().issuer_name(self._certificate.subject).last_update(_whole(now))
         made = made.next_update(self._certificate.not_valid_after_utc)
         for line in lines:
@@ -332,18 +303,18 @@ class Authority:
 
     def _write_kits(self, now: datetime) -> None:
         """Rewrite the kits of all members that have a certificate; remove those of others."""
-        self._change(kits=self._book.kits + 1)
-        agreed = Consortium(self.consortium, self._book.members, self._book.links, self._book.settings)
+        self._change(kits=self.book.kits + 1)
+        agreed = Consortium(self.consortium, self.book.members, self.book.links, self.book.settings)
         revoked = (self.folder / REVOKED).read_bytes()
         read_list(revoked, self._certificate, str(self.folder / REVOKED))
-        for name in {line.name for line in self._book.issued}:
+        for name in {line.name for line in self.book.issued}:
             held = self.holding(name)
             if not held or name not in agreed.members:
                 self.kit(name).unlink(missing_ok=True)
                 continue
             links = {peer: links for peer, links in agreed.links_of(name).items() if peer in agreed.members}
             kit = Kit(
-                kind="fkge.kit.1", consortium=self.consortium, name=name, number=self._book.kits, date=_whole(now),
+                kind="fkge.kit.1", consortium=self.consortium, name=name, number=self.book.kits, date=_whole(now),
                 members=agreed.members, links=links, settings=agreed.settings, revoked=revoked.decode(),
                 authority=certs.pem(self._certificate).decode(),
                 certificate=self._issued(held[-1]).read_text(encoding="ascii"),
@@ -357,20 +328,20 @@ class Authority:
     def _changing(self) -> Iterator[None]:
         """Hold the lock on the book, and start from what it says now."""
         with FileLock(self.folder / "book.lock"):
-            self._book = self._read_book()
+            self.book = self._read_book()
             yield
 
     def _change(self, **changes: Any) -> None:
-        self._book = self._book.model_copy(update=changes)
-        text = self._book.model_dump_json(indent=1) + "\n"
+        self.book = self.book.model_copy(update=changes)
+        text = self.book.model_dump_json(indent=1) + "\n"
         write_atomically(self.folder / BOOK, text.encode())
 
-    def _read_book(self) -> _Book:
+    def _read_book(self) -> Book:
         path = self.folder / BOOK
         if not path.exists():
-            return _Book.build({})
+            return Book.build({})
         try:
-            return _Book.model_validate_json(path.read_bytes())
+            return Book.model_validate_json(path.read_bytes())
         except ValueError as error:
             what = str(error).splitlines()[0]
             raise IdentityError("unreadable", f"{path}: is damaged ({what}). Restore it from a copy.") from None

@@ -207,8 +207,7 @@ def check_time(certificate: x509.Certificate, now: datetime, what: str, way_out:
     Args:
         certificate: the certificate.
         now: the time, aware.
-        what: what the certificate is, for the message.
-        way_out: what to do if it has expired, for the message.
+        what, way_out: what the certificate is, and what to do if it has expired, for the message.
 
     Raises:
         IdentityError: expired, or early.
@@ -229,19 +228,12 @@ def check_time(certificate: x509.Certificate, now: datetime, what: str, way_out:
 
 @dataclass(frozen=True)
 class Request:
-    """A site's request for a certificate, whose own signature was checked. Made by `read_request`.
-
-    Attributes:
-        name: the owner's.
-        consortium: the one it asks to be certified in.
-        key: the public key.
-        voucher: a signature with the name's present key over the new one; empty in a first request.
-    """
+    """A site's request for a certificate, whose own signature was checked. Made by `read_request`."""
 
     name: str
     consortium: str
     key: ec.EllipticCurvePublicKey
-    voucher: bytes
+    voucher: bytes  # the new key, signed with the name's present one; empty in a first request
 
     @property
     def fingerprint(self) -> str:
@@ -254,20 +246,15 @@ def voucher_text(key: ec.EllipticCurvePublicKey) -> bytes:
 
 
 def write_request(key: ec.EllipticCurvePrivateKey, name: str, consortium: str, voucher: bytes = b"") -> bytes:
-    """Make a request for a certificate.
+    """Make a request for a certificate, PKCS #10 in PEM.
 
     Args:
         key: the key to be certified.
-        name: the owner's.
-        consortium: the consortium's name.
+        name, consortium: the owner's and the consortium's name.
         voucher: the present key's signature of `voucher_text`; empty in a first request.
-
-    Returns:
-        PKCS #10 in PEM.
     """
-    made = x509.CertificateSigningRequestBuilder().subject_name(
-        subject(checked_name(name), checked_consortium(consortium))
-    )
+    whose = subject(checked_name(name), checked_consortium(consortium))
+    made = x509.CertificateSigningRequestBuilder().subject_name(whose)
     made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
     if voucher:
         made = made.add_attribute(AttributeOID.UNSTRUCTURED_NAME, base64.b64encode(voucher))
@@ -282,13 +269,11 @@ def read_request(data: bytes, source: str) -> Request:
     """
     with parsing(source, "a request in PEM, as `fkge cert request` makes them"):
         found = x509.load_pem_x509_csr(data)
-        name, consortium = (
-            subject_text(found.subject, attribute) for attribute in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
-        )
-        try:
+        name = subject_text(found.subject, NameOID.COMMON_NAME)
+        consortium = subject_text(found.subject, NameOID.ORGANIZATION_NAME)
+        voucher = b""
+        with suppress(x509.AttributeNotFound):
             voucher = found.attributes.get_attribute_for_oid(AttributeOID.UNSTRUCTURED_NAME).value
-        except x509.AttributeNotFound:
-            voucher = b""
         request = Request(name, consortium, public_key(found), base64.b64decode(voucher, validate=True))
         is_signed = found.is_signature_valid
     if not is_signed:

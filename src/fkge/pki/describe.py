@@ -66,12 +66,12 @@ def _authority(path: Path, now: datetime) -> Description:
     issued = [
         f"{line.name}, serial {line.serial}, key {certs.short_fingerprint(line.fingerprint)}, "
         + (f"revoked {line.revoked:%Y-%m-%d}" if line.revoked else f"until {line.expires:%Y-%m-%d}")
-        for line in authority.issued
+        for line in authority.book.issued
     ]
     return {
         "what": "an authority's folder", "consortium": authority.consortium, **_fingerprints(authority.fingerprint),
-        **_end(authority.expires, now), "members": sorted(authority.members), "revocation list": authority.list_number,
-        "certificates": issued,
+        **_end(authority.expires, now), "members": sorted(authority.book.members),
+        "revocation list": authority.book.lists, "certificates": issued,
     }  # fmt: skip
 
 

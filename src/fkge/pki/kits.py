@@ -76,14 +76,7 @@ class _File(Settings):
 
 @dataclass(frozen=True)
 class Consortium:
-    """The members of a consortium and what they agreed on.
-
-    Attributes:
-        name: its name.
-        members: by name.
-        links: the links between pairs of members, where they are known beforehand; texts instead of file names.
-        settings: the text of their federation settings, if they agreed on some.
-    """
+    """The members of a consortium and what they agreed on; links and settings are texts instead of file names."""
 
     name: str
     members: dict[str, Member]

@@ -36,20 +36,7 @@ from fkge.pki.trust import SIGNATURE_PREFIX, Trust
 
 
 class Identity:
-    """A site's key, certificate and trust in others. Made by `load`.
-
-    Attributes:
-        folder: the site's.
-        kit: the kit in force.
-        trust: checks other owners' certificates.
-        name: the owner's.
-        consortium: the consortium's name.
-        certificate_pem: the site's certificate.
-        authority_pem: the authority's certificate.
-        fingerprint: of the key; the same in the request and in all certificates for it.
-        expires: when the certificate ends.
-        serial: of the certificate.
-    """
+    """A site's key, certificate and trust in others, by the kit in force. Made by `load`."""
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey, kit: Kit, trust: Trust) -> None:
         certificate = certs.read_certificate(kit.certificate.encode())
@@ -57,7 +44,7 @@ class Identity:
         self.folder, self.kit, self.trust = folder, kit, trust
         self.name, self.consortium = kit.name, kit.consortium
         self.certificate_pem, self.authority_pem = certs.pem(certificate), kit.authority.encode()
-        self.fingerprint = certs.fingerprint(certificate)
+        self.fingerprint = certs.fingerprint(certificate)  # of the key; the same in the request for it
         self.expires, self.serial = certificate.not_valid_after_utc, certs.serial(certificate)
 
     @classmethod
@@ -106,15 +93,11 @@ class Identity:
 
 
 def request(folder: Path, name: str, consortium: str) -> str:
-    """Make a key and a request for a certificate.
+    """Make a key and a request for a certificate; return the key's fingerprint, for the authority to compare.
 
     Args:
         folder: the site's; made if need be.
-        name: the owner's.
-        consortium: the consortium's name.
-
-    Returns:
-        The key's fingerprint, for the authority to compare.
+        name, consortium: the owner's and the consortium's name.
 
     Raises:
         RunError: the folder has a key already.
@@ -164,17 +147,11 @@ def renew(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class CheckedKit:
-    """A kit that may be installed in a site's folder. Made by `check_kit`; `install` puts it in force.
-
-    Attributes:
-        folder: the site's.
-        kit: the kit.
-        previous: the kit that it replaces; None if there is none, or it is damaged.
-    """
+    """A kit that may be installed in a site's folder. Made by `check_kit`; `install` puts it in force."""
 
     folder: Path
     kit: Kit
-    previous: Kit | None
+    previous: Kit | None  # the kit that it replaces; None if there is none, or it is damaged
     _data: bytes
     _revoked: bytes
 
@@ -260,10 +237,8 @@ def _trust(folder: Path, kit: Kit, source: str) -> Trust:
 
 def _key_for(folder: Path, certificate: x509.Certificate) -> Path | None:
     """Return the file in `folder` with the key of a certificate, if there is one."""
-    for path in (folder / KEY, folder / NEXT_KEY):
-        if path.exists() and certs.fingerprint(certs.read_key(path)) == certs.fingerprint(certificate):
-            return path
-    return None
+    held, wanted = (folder / name for name in (KEY, NEXT_KEY)), certs.fingerprint(certificate)
+    return next((path for path in held if path.exists() and certs.fingerprint(certs.read_key(path)) == wanted), None)
 
 
 def _finish_renewal(folder: Path) -> None:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 from fkge.errors import IdentityError
-from fkge.files import write_atomically
+from fkge.files import stamp, write_atomically
 from fkge.pki import certificates as certs
 from fkge.pki.certificates import MAX_BYTES
 
@@ -38,19 +38,12 @@ _KNOWN_EXTENSIONS = (
 
 @dataclass(frozen=True)
 class RevocationList:
-    """The serials an authority has revoked. Made by `read_list`.
+    """The serials an authority has revoked. Made by `read_list`."""
 
-    Attributes:
-        number: grows by one with every list of an authority.
-        date: when it was made.
-        serials: revoked certificates, with the time of revocation.
-        pem: the list as it was signed.
-    """
-
-    number: int
+    number: int  # grows by one with every list of an authority
     date: datetime
-    serials: Mapping[int, datetime]
-    pem: bytes = field(repr=False)
+    serials: Mapping[int, datetime]  # with the time of each revocation
+    pem: bytes = field(repr=False)  # the list as it was signed
 
 
 def read_list(data: bytes, authority: x509.Certificate | None, source: str = "the revocation list") -> RevocationList:
@@ -93,11 +86,6 @@ class Trust:
         revoked: a revocation list; without one, nothing is revoked.
         file: where later lists are stored.
         source: what the list came in, for messages.
-
-    Attributes:
-        consortium: the consortium's name.
-        fingerprint: of the authority's key.
-        revoked: the revocation list in force.
     """
 
     def __init__(
@@ -106,22 +94,19 @@ class Trust:
         self._authority = certs.read_certificate(authority, "the authority's certificate")
         self.consortium = _consortium_of(self._authority)
         self.fingerprint = certs.fingerprint(self._authority)
-        self.revoked = RevocationList(0, datetime.min.replace(tzinfo=UTC), {}, b"")
+        self.revoked = RevocationList(0, datetime.min.replace(tzinfo=UTC), {}, b"")  # the list in force
         if revoked is not None:
             self.revoked = read_list(revoked, self._authority, f"{source}: its revocation list")
         self._file = file
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
 
     def check(self, certificate: bytes, now: datetime, name: str | None = None) -> str:
-        """Check that a certificate (PEM or DER) is valid now.
+        """Check that a certificate is valid now, and return the owner it is for.
 
         Args:
-            certificate: the certificate.
+            certificate: the certificate, PEM or DER.
             now: the time, aware.
             name: the owner it must be for; None for any.
-
-        Returns:
-            The owner it is for.
 
         Raises:
             IdentityError: unreadable, stranger (the authority did not issue it to an owner), expired, early, revoked,
@@ -155,12 +140,8 @@ class Trust:
                 f"signed by the authority of {self.consortium} ({certs.short_fingerprint(self.fingerprint)}). Is it of "
                 "another consortium?",
             ) from None
-        name = certs.name_of(certificate)
-        if (
-            not name
-            or not _is_leaf(certificate)
-            or certs.subject_text(certificate.subject, NameOID.COMMON_NAME) != name
-        ):
+        name, common_name = certs.name_of(certificate), certs.subject_text(certificate.subject, NameOID.COMMON_NAME)
+        if not name or not _is_leaf(certificate) or common_name != name:
             raise IdentityError(
                 "stranger", f"the certificate with serial {certs.serial(certificate)} is not issued to an owner's node"
             )
@@ -250,12 +231,3 @@ def _is_leaf(certificate: x509.Certificate) -> bool:
     except x509.ExtensionNotFound:
         return False
     return not constraints.ca and usage.digital_signature and not usage.key_cert_sign and all(u in uses for u in USES)
-
-
-def stamp(file: Path) -> tuple[int, int] | None:
-    """Return what tells whether a file has changed; None if it is not there."""
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the live page needs fkge[dashboard]")
 
+from fkge import dashboard
 from fkge.dashboard import make_app, serve, server
 from fkge.errors import FkgeError
 
@@ -113,7 +114,7 @@ def test_a_port_or_host_that_is_none_is_one_sentence(simulated: Path) -> None:
 def test_a_missing_library_is_one_sentence(simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(FkgeError, match=re.escape("pip install 'fkge[dashboard]'")):
-        serve(simulated)
+        dashboard.serve(simulated)
 
 
 def test_to_import_it_needs_no_server(tmp_path: Path) -> None:

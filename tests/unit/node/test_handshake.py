@@ -13,7 +13,7 @@ pytest.importorskip("cryptography", reason="needs the extra node")
 from fkge.node import frames_pb2 as pb
 from fkge.node.frames import VERSIONS, Refused
 from fkge.node.handshake import CAPABILITIES, check_greeting, check_proof, new_incarnation, signed, terms_of
-from fkge.node.settings import PeerSettings
+from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
 from fkge.pki.authority import Authority
 from fkge.pki.site import Identity
 from tests.conftest import COMPLEX, tiny_settings
@@ -34,7 +34,8 @@ def hello(**changes: Any) -> pb.Hello:
 def check(greeting: pb.Hello, run: dict[str, Any] | None = None, **peer: Any) -> None:
     federation = tiny_settings(**(run or {}))
     terms = terms_of(federation, 0)
-    check_greeting(greeting, "bee", CONSORTIUM, terms, PeerSettings(**peer), federation, NOW, 300.0)
+    config = NodeConfig(Path(), NodeSettings(name="ant", graph="graph", clock=300.0), federation, {})
+    check_greeting(greeting, "bee", CONSORTIUM, terms, PeerSettings(**peer), config, NOW)
 
 
 def test_a_later_version_that_knows_this_one_is_welcome() -> None:

@@ -8,10 +8,9 @@ import pytest
 
 from fkge.node.events import Event, Misbehaved, Notice
 from fkge.node.owner_events import (
-    Concluded,
-    DeliveryResumed,
     ExchangeAbandoned,
     ExchangeFinished,
+    JoinDue,
     OwnerStateChanged,
     WorkFinished,
     owner_events,
@@ -30,20 +29,20 @@ WORK = {"initial": True, "peers": ["bee"], "epoch": 5, "epochs": 2, "score": Non
         ("over budget", {"peer": "bee", "why": "x"}, [ExchangeAbandoned("bee", "refused", False, "over budget")]),
         ("translated", {"peer": "bee", "epsilon": 1.0}, [ExchangeFinished("bee")]),
         ("work", WORK, [WorkFinished(5, 2, 1, None, 0.5, None)]),
-        ("held", {"over": True}, [DeliveryResumed()]),
+        ("held", {"over": True}, [JoinDue()]),
         ("state", {"state": "busy"}, [OwnerStateChanged("busy")]),
         ("state", {"state": "private"}, []),
-        ("concluded", {}, [Concluded()]),
+        ("concluded", {}, [Notice({}, audit="concluded"), OwnerStateChanged("concluded")]),
         ("progress", {"epoch": 3}, []),
     ],
 )
 def test_each_note_is_translated(name: str, fields: dict[str, Any], expected: list[Event]) -> None:
-    assert owner_events(name, fields) == expected
+    assert owner_events(name, **fields) == expected
 
 
 @pytest.mark.parametrize(("name", "audit"), [("damaged", "checkpoint damaged"), ("spent", "budget")])
 def test_what_only_people_act_on_is_written_down(name: str, audit: str) -> None:
-    logged, audited = owner_events(name, {"why": "a sentence"})
+    logged, audited = owner_events(name, why="a sentence")
     assert isinstance(logged, Notice)
     assert isinstance(audited, Notice)
     assert "a sentence" not in str(logged.fields)  # which may quote a label

@@ -218,6 +218,29 @@ def test_without_a_stream_the_session_ends_all_the_same(identities: dict[str, Id
     asyncio.run(go())
 
 
+def test_a_peer_that_reads_nothing_is_hung_up_on(
+    identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(frame: bytes) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    async def go() -> None:
+        async with linked(identities) as link:
+            assert link.line is not None
+            monkeypatch.setattr(module, "_STALLED", 0.1)
+            monkeypatch.setattr(module, "_LAST_WORD", 0.1)
+            monkeypatch.setattr(link.line, "write", never)
+            link.bee.send(FEDERATION, b"x")
+            _, why = await link.ended()
+            assert why is not None
+            assert (why.reason, why.ours, str(why)) == ("stalled", True, "read nothing for 0.1 seconds")
+            assert (link.bee.session, link.bee.state) == (None, "refused")
+            assert link.sinks[1].errors == []
+
+    asyncio.run(go())
+
+
 def test_one_stream_at_a_time_and_the_newest_wins() -> None:
     async def go() -> list[str]:
         peer, order = Peer("bee", PeerSettings(), Sink()), []

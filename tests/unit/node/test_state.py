@@ -47,9 +47,9 @@ def test_every_pair_is_allowed_or_raises(state: NodeState, trigger: Trigger) -> 
 def test_every_state_is_reached_and_every_node_can_stop() -> None:
     reached, before = {S.STARTING}, set[NodeState]()
     while reached != before:
-        before, reached = reached, reached | {to for (state, _), to in TABLE.items() if state in reached}
+        before, reached = reached, reached | {to for state in reached for to in TABLE[state].values()}
     assert reached == set(NodeState)
-    assert all((state, T.STOP) in TABLE or is_over(state) for state in NodeState)
+    assert all(T.STOP in TABLE[state] or is_over(state) for state in NodeState)
 
 
 def is_over(state: NodeState) -> bool:

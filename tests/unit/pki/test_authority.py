@@ -79,7 +79,7 @@ def test_a_revoked_member_is_removed_with_its_kit(authority: Authority, clinic: 
     request(tmp_path / "genes", "genes", "trial")
     put(approved(authority, tmp_path / "genes"), tmp_path / "genes")
     authority.revoke("genes", NOW)
-    assert set(authority.members) == {"clinic"}
+    assert set(authority.book.members) == {"clinic"}
     assert not authority.kit("genes").exists()
     fresh = put(authority.kit("clinic"), tmp_path / "clinic")
     assert set(fresh.kit.members) == {"clinic"}
@@ -91,14 +91,14 @@ def test_a_revoked_member_is_removed_with_its_kit(authority: Authority, clinic: 
 
 
 def test_revokes_a_serial_only_once(authority: Authority, clinic: Identity) -> None:
-    number = authority.list_number
+    number = authority.book.lists
     assert [line.name for line in authority.revoke(clinic.serial.upper(), NOW)] == ["clinic"]
-    assert authority.list_number == number + 1
+    assert authority.book.lists == number + 1
     assert reason(lambda: authority.revoke(clinic.serial, NOW)) == "revoked"
     assert reason(lambda: authority.revoke("clinic", NOW)) == "revoked"
     with pytest.raises(IdentityError, match="issued nothing to 'clinix'; did you mean clinic"):
         authority.revoke("clinix", NOW)
-    assert authority.list_number == number + 1
+    assert authority.book.lists == number + 1
 
 
 def test_two_processes_at_one_authority_lose_nothing(authority: Authority, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_two_processes_at_one_authority_lose_nothing(authority: Authority, tmp_p
         process.communicate("go\n")
         assert process.returncode == 0
     approved(stale, tmp_path / "cat")
-    assert set(Authority.open(authority.folder).members) == {"ant", "bee", "cat"}
+    assert set(Authority.open(authority.folder).book.members) == {"ant", "bee", "cat"}
     for name in ("ant", "bee", "cat"):
         put(authority.kit(name), tmp_path / name, datetime.now(UTC))  # the processes approved later than NOW
 

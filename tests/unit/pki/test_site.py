@@ -200,7 +200,7 @@ def test_old_and_renewed_keys_are_valid_until_the_old_is_revoked(
     new.trust.update((authority.folder / REVOKED).read_bytes())
     assert reason(lambda: new.trust.check(clinic.certificate_pem, NOW)) == "revoked"
     assert new.trust.check(new.certificate_pem, NOW) == "clinic"
-    assert "clinic" in authority.members
+    assert "clinic" in authority.book.members
     with pytest.raises(IdentityError, match="one certificate only"):
         authority.revoke("clinic", NOW, old=True)
 

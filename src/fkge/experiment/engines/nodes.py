@@ -27,8 +27,7 @@ from fkge.experiment.engines.workers import Outbox, Workers
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Stop
 from fkge.federation.participant import Emit
-from fkge.node.inputs import Inputs, Prepared
-from fkge.node.service import open_node
+from fkge.node.service import Inputs, Prepared, open_node
 from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
 from fkge.pki import site
 from fkge.pki.authority import Authority

@@ -49,23 +49,14 @@ _RESTORE = "Put the whole folder back as it was, or move it away and begin a new
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a sound log, or one sound file of it, holds.
+    """What a sound log, or one sound file of it, holds."""
 
-    Attributes:
-        entries: how many lines were checked.
-        first: the number of the first of them; 0 if there is none.
-        last: the number of the last.
-        head: its chain, by which any later state of this log is known: keep it elsewhere.
-        sealed: whether the key was there to check the anchor's seal.
-        torn: bytes at the end that are no whole line: what a crash leaves, or a line that is being written.
-    """
-
-    entries: int
-    first: int
+    entries: int  # how many lines were checked
+    first: int  # the number of the first of them; 0 if there is none
     last: int
-    head: str
-    sealed: bool = False
-    torn: int = 0
+    head: str  # the last one's chain, by which any later state of this log is known: keep it elsewhere
+    sealed: bool = False  # the key was there to check the anchor's seal
+    torn: int = 0  # bytes at the end that are no whole line: what a crash leaves, or a line that is being written
 
 
 @dataclass(frozen=True)
@@ -89,9 +80,7 @@ class Anchor:
 class AuditLog:
     """The log, open for writing from any thread; `AuditLog.open` opens it.
 
-    Attributes:
-        entries: how many lines there are.
-        head: the last line's chain; worth keeping elsewhere.
+    It has so many `entries`, and `head` is the last one's chain, which is worth keeping elsewhere.
     """
 
     def __init__(self, folder: Path, node: str, lock: FileLock, file_bytes: int) -> None:
@@ -195,8 +184,12 @@ class AuditLog:
             try:
                 if self._offset >= self._file_bytes:
                     self._rotate()
-                if self._offset == 0:
-                    self._begin_file()
+                if self._offset == 0:  # each file says whose it is and what came before: it can be checked by itself
+                    if self.entries == 0:
+                        self._append("opened", {"node": self._node})
+                    else:
+                        before = _path(self.folder, self._number - 1).name
+                        self._append("continues", {"node": self._node, "after": before, "previous": self.head})
                 self._append(event, fields)
             except OSError as error:
                 with suppress(OSError):
@@ -224,14 +217,6 @@ class AuditLog:
         following = _opened(self.folder, self._number + 1)
         os.close(self._fd)
         self._fd, self._number, self._offset = following, self._number + 1, 0
-
-    def _begin_file(self) -> None:
-        """Write a file's first line: whose it is and what came before, so that it can be checked by itself."""
-        if self.entries == 0:
-            self._append("opened", {"node": self._node})
-        else:
-            before = _path(self.folder, self._number - 1).name
-            self._append("continues", {"node": self._node, "after": before, "previous": self.head})
 
     def sync(self, closed: bool = False) -> None:
         """Wait until every line is on disk and anchored; `closed`: and no more is to come.
@@ -296,12 +281,8 @@ class AuditLog:
 class _Reader:
     """Read the lines of a log (its folder, or one of its files), and check each against the one before.
 
-    Attributes:
-        files: by number.
-        companions: the key and the anchor.
-        count, head: the number and the chain of the last line read.
-        number, offset: the file it is in, and where it ends.
-        torn: bytes after it that are no whole line.
+    `count` and `head` are the number and the chain of the last line read, `number` and `offset` the file it is in and
+    where it ends; `torn` bytes after it are no whole line.
     """
 
     def __init__(self, place: Path) -> None:

@@ -18,7 +18,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from fkge.errors import FkgeError, NodeError
 from fkge.node.ops.sockets import Connections
@@ -34,45 +34,26 @@ ANSWER_BYTES = 8 << 20
 CONNECTIONS = 16
 """At a time; more are closed."""
 
-Json = dict[str, Any]
-"""A JSON object."""
-
-Handler = Callable[[Json], Awaitable[Mapping[str, Any]]]
+Handler = Callable[[], Awaitable[Mapping[str, object]]]
+"""Carries out a command; returns the answer, or raises an `FkgeError`."""
 
 
 class PeerStatus(TypedDict):
-    """The state of one peer. Times are seconds since 1970; what is not known yet is None.
-
-    Attributes:
-        state: away, refused, aligning, connected or joined.
-        since: when it came to that state.
-        shared: rows that both hold.
-        exchanges: finished ones.
-        heard: when anything was last received from it.
-        reason: why it was refused, or shares nothing.
-    """
+    """The state of one peer. Times are seconds since 1970; what is not known yet is None."""
 
     name: str
-    state: str
-    since: float | None
-    shared: int | None
-    exchanges: int
+    state: str  # away, refused, aligning, connected or joined
+    since: float | None  # when it came to that state
+    shared: int | None  # rows that both hold
+    exchanges: int  # finished ones
     bytes_in: int
     bytes_out: int
-    heard: float | None
-    reason: str | None
+    heard: float | None  # when anything was last received from it
+    reason: str | None  # why it was refused, or shares nothing
 
 
 class Spent(TypedDict):
-    """One privacy budget, as in `fkge ledger show`.
-
-    Attributes:
-        unit: what is protected, such as "triple".
-        relation: which graphs are neighbours.
-        epsilon: the budget; None for no limit.
-        spent: ε spent so far; None for no bound.
-        delta: δ of both.
-    """
+    """One privacy budget, as in `fkge ledger show`; `epsilon` is None for no limit, `spent` for no bound."""
 
     unit: str
     relation: str
@@ -89,33 +70,22 @@ class AuditStatus(TypedDict):
 
 
 class Status(TypedDict):
-    """The answer to `status`.
-
-    Attributes:
-        life: how many times the node was started.
-        time: of this answer, and started: of this process.
-        state: paused, or a value of `fkge.node.state.NodeState`; since: when the node came to it.
-        epoch: how many are done; None before training; epochs: in all.
-        validation_mrr: the best so far.
-        privacy: the mode: none, paper or dp.
-        spent: by budget; empty where nothing has a price.
-        peers: all that the configuration names.
-    """
+    """The answer to `status`."""
 
     name: str
-    life: int
+    life: int  # how many times the node was started
     pid: int
     version: str
-    time: float
-    started: float
-    state: str
-    since: float
-    epoch: int | None
-    epochs: int | None
-    validation_mrr: float | None
-    privacy: str
-    spent: list[Spent]
-    peers: list[PeerStatus]
+    time: float  # of this answer
+    started: float  # when this process did
+    state: str  # paused, or a value of `fkge.node.state.NodeState`
+    since: float  # when the node came to it
+    epoch: int | None  # how many are done; None before training
+    epochs: int | None  # in all
+    validation_mrr: float | None  # the best so far
+    privacy: str  # the mode: none, paper or dp
+    spent: list[Spent]  # by budget; empty where nothing has a price
+    peers: list[PeerStatus]  # all that the configuration names
     audit: NotRequired[AuditStatus]
 
 
@@ -142,7 +112,8 @@ class Server(Connections):
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, if it comes from this process's user or from root."""
-        if len(self.busy) > CONNECTIONS or not _is_ours(writer.get_extra_info("socket")):
+        _, user = _credentials(writer.get_extra_info("socket"))
+        if len(self.busy) > CONNECTIONS or user not in (None, os.getuid(), 0):
             return
         async with asyncio.timeout(PATIENCE):
             try:
@@ -154,19 +125,18 @@ class Server(Connections):
             writer.write(answer)
             await writer.drain()
 
-    async def _answer(self, line: bytes) -> Json:
+    async def _answer(self, line: bytes) -> dict[str, object]:
         try:
-            request = json.loads(line)
-            command = request.pop("command")
+            command = json.loads(line)["command"]
             if not isinstance(command, str):
                 raise TypeError
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return {"ok": False, "error": 'this is no request; one is a line such as {"command": "status"}'}
         if command not in self._handlers:
             known = ", ".join(sorted(self._handlers))
             return {"ok": False, "error": f"this node does not know the command {command!r}; it knows {known}"}
         try:
-            return {"ok": True, "answer": await self._handlers[command](request)}
+            return {"ok": True, "answer": await self._handlers[command]()}
         except FkgeError as error:
             return {"ok": False, "error": str(error)}
         except Exception as error:
@@ -177,11 +147,7 @@ class Server(Connections):
 
 
 async def serve(path: Path, handlers: Mapping[str, Handler]) -> Server:
-    """Listen on a socket. One that a dead node has left is replaced.
-
-    Args:
-        path: of the socket.
-        handlers: by command; gets a request's arguments, and returns the answer or raises an `FkgeError`.
+    """Listen on a socket, with a handler for each command. A socket that a dead node has left is replaced.
 
     Raises:
         NodeError: another node listens there.
@@ -219,12 +185,6 @@ def _listener(path: Path) -> socket.socket:
     return listener
 
 
-def _is_ours(connection: Any) -> bool:
-    """Whether this process's user, or root, is at the other end."""
-    _, uid = _credentials(connection)
-    return uid is None or uid in (os.getuid(), 0)
-
-
 def _credentials(connection: Any) -> tuple[int, int | None]:
     """The other end's process (0: not known here) and user (None: not known)."""
     if not hasattr(socket, "SO_PEERCRED"):
@@ -236,23 +196,22 @@ def _credentials(connection: Any) -> tuple[int, int | None]:
 # -- at the operator's side --------------------------------------------------------------------------
 
 
-def call(path: Path, command: str, /, *, patience: float = PATIENCE, **arguments: Any) -> Json:
-    """Send a command to a node.
-
-    Args:
-        path: of its control socket.
-        command: such as status.
-        patience: seconds to wait for the answer.
-        arguments: of the command.
+def call(path: Path, command: str, *, patience: float = PATIENCE) -> Mapping[str, object]:
+    """Send a command to a node, through its control socket, and return the answer.
 
     Raises:
         NodeError: no node listens there, it does not answer within `patience` seconds, or it says why it will not.
     """
     with _connected(path, patience) as connection:
-        return _ask(path, connection, command, arguments)
+        return _ask(path, connection, command)
 
 
-def stop(path: Path, patience: float = 60.0) -> Json:
+def ask_status(path: Path, patience: float = PATIENCE) -> Status:
+    """Ask a node for its status; see `call`."""
+    return cast(Status, call(path, "status", patience=patience))
+
+
+def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
     """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
 
     Raises:
@@ -265,7 +224,7 @@ def stop(path: Path, patience: float = 60.0) -> Json:
         if pid > 0 and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 process = os.pidfd_open(pid)  # now, while it is surely the process that answers
-        answer = _ask(path, connection, "stop", {})
+        answer = _ask(path, connection, "stop")
     if process < 0:
         gone = _falls_silent(path, end)
     else:
@@ -281,9 +240,9 @@ def stop(path: Path, patience: float = 60.0) -> Json:
     return answer
 
 
-def _ask(path: Path, connection: socket.socket, command: str, arguments: Json) -> Json:
+def _ask(path: Path, connection: socket.socket, command: str) -> Mapping[str, object]:
     try:
-        connection.sendall(json.dumps({**arguments, "command": command}).encode() + b"\n")
+        connection.sendall(json.dumps({"command": command}).encode() + b"\n")
         with connection.makefile("rb") as f:
             line = f.readline(ANSWER_BYTES)
     except TimeoutError:

@@ -18,13 +18,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partialmethod
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from fkge.errors import NodeError
+from fkge.node import frames_pb2 as pb
+from fkge.node.state import NodeState
 
 LEVELS = ("debug", "info", "warning", "error")
 FILE_BYTES = 16 << 20
@@ -34,59 +36,44 @@ KEPT = 5
 """How many rotated files are kept."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-NUMBERS = _words(
-    "life epoch epochs step session round attempt attempts count seconds wait bytes bytes_in bytes_out messages nbytes "
-    "shared rows entities relations exchanges peers queue code errno port pid number entries lost left_out line mrr "
-    "validation_mrr epsilon delta days rate limit size signal"
-)
+NUMBERS = frozenset({
+    "life", "epoch", "epochs", "step", "session", "round", "attempt", "attempts", "count", "seconds", "wait", "bytes",
+    "bytes_in", "bytes_out", "messages", "nbytes", "shared", "rows", "entities", "relations", "exchanges", "peers",
+    "queue", "code", "errno", "port", "pid", "number", "entries", "lost", "left_out", "line", "mrr", "validation_mrr",
+    "epsilon", "delta", "days", "rate", "limit", "size", "signal",
+})  # fmt: skip
 """Fields that hold a number or a boolean."""
 
-FLAGS = _words("founder durable resumed private accepted ready connected duplicate")
+FLAGS = frozenset({"founder", "durable", "resumed", "private", "accepted", "ready", "connected", "duplicate"})
 """Fields that hold a boolean."""
 
-WORDS: dict[str, frozenset[str]] = {
-    "event": frozenset(
-        {
-            "node started", "node stopped", "node paused", "node resumed", "node failed", "state", "peer connected",
-            "peer lost", "peer refused", "peer joined", "exchange abandoned", "aligned", "alignment refused",
-            "founder missing", "epoch", "checkpoint", "budget spent", "refused", "library", "certificate", "peers",
-        }
-    ),
-    "state": _words(
-        "starting waiting training exchanging aligning resting sleeping paused stopping done failed ready busy sleep "
-        "connected connecting away refused lost"
-    ),
-    "reason": _words(
-        "expired early revoked stranger forged name unreadable timeout closed restarted budget policy ratio hours "
-        "bandwidth items protocol version size busy stopping unreachable handshake rate settings graph disk memory "
-        "signal request permission"
-    ),
-    "outcome": _words("accepted deferred refused aborted finished backtracked abandoned"),
-    "direction": frozenset({"in", "out"}),
-    "command": frozenset({"status", "pause", "resume", "stop"}),
-    "kind": _words(
-        "Signal Request Accept Defer Refuse Abort Update Structure Ack Samples Candidate Gradient Received"
-    ),
+WORDS = {
+    "event": frozenset({
+        "node started", "node stopped", "node paused", "node resumed", "node failed", "state", "peer connected",
+        "peer lost", "peer refused", "peer joined", "exchange abandoned", "aligned", "alignment refused",
+        "founder missing", "epoch", "checkpoint", "budget spent", "refused", "library", "certificate", "peers",
+    }),
+    "state": frozenset((*NodeState, "here", "away", "refused", "aligning", "connected", "joined", "paused")),
+    "reason": frozenset((
+        *(name.lower() for name in pb.Reason.keys()),  # noqa: SIM118
+        "early", "old", "unreadable", "closed", "budget", "settings", "damaged", "timeout",
+    )),
+    "outcome": frozenset({"accepted", "deferred", "refused", "aborted", "finished", "backtracked", "abandoned"}),
+    "kind": frozenset({
+        "Keys", "Intersect", "Pact", "Tokens", "message", "Signal", "Request", "Accept", "Defer", "Refuse", "Abort",
+        "Update", "Structure", "Ack", "Samples", "Candidate", "Gradient", "Received",
+    }),
     "library": frozenset({"grpc", "asyncio", "cryptography"}),
 }  # fmt: skip
-"""Fields that hold one of a few words."""
+"""Fields that hold one of a few words, and labels of metrics."""
 
-KNOWN = _words("node peer address fingerprint version privacy head")
+KNOWN = frozenset({"node", "peer", "address", "fingerprint", "version", "privacy", "head"})
 """Fields that hold a text which was passed to `Log.know`."""
 
 _LARGEST = 1 << 53
 
 Record = Mapping[str, object]
 """A line of the log, parsed: `time`, `level`, `event`, and the fields of that event."""
-
-
-def listed(words: Mapping[str, Collection[str]] | None) -> dict[str, frozenset[str]]:
-    """`WORDS`, and more words for some of its fields."""
-    return {name: known | frozenset((words or {}).get(name, ())) for name, known in WORDS.items()}
 
 
 class Log(logging.handlers.RotatingFileHandler):
@@ -97,7 +84,6 @@ class Log(logging.handlers.RotatingFileHandler):
     Args:
         path: of the file; rotated ones are beside it as ``node.log.1`` and so on.
         level: what is less than this is left out.
-        words: more words for fields than `WORDS` has, by field.
         file_bytes: size at which it is rotated.
         echo: write lines to standard error, too, for people or for the journal.
 
@@ -105,16 +91,8 @@ class Log(logging.handlers.RotatingFileHandler):
         NodeError: the file cannot be written.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        level: str = "info",
-        words: Mapping[str, Collection[str]] | None = None,
-        file_bytes: int = FILE_BYTES,
-        echo: bool = False,
-    ) -> None:
-        self._echo, self._lost, self._words, self._known = echo, 0, listed(words), frozenset[str]()
+    def __init__(self, path: Path, *, level: str = "info", file_bytes: int = FILE_BYTES, echo: bool = False) -> None:
+        self._echo, self._lost, self._known = echo, 0, frozenset[str]()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             super().__init__(path, maxBytes=file_bytes, backupCount=KEPT, encoding="utf-8")
@@ -150,14 +128,7 @@ class Log(logging.handlers.RotatingFileHandler):
     error = partialmethod(write, "error")
 
     def listen(self, *loggers: str) -> logging.Handler:
-        """Take warnings and errors of libraries, too.
-
-        Args:
-            loggers: names of their loggers.
-
-        Returns:
-            The handler, to be removed again with `logging.getLogger(name).removeHandler`.
-        """
+        """Take warnings and errors of libraries, too, from the loggers of these names. Returns the handler."""
         for name in loggers:
             logger = logging.getLogger(name)
             logger.addHandler(self)
@@ -201,7 +172,7 @@ class Log(logging.handlers.RotatingFileHandler):
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         out: dict[str, object] = {"time": moment, "level": LEVELS[level // 10 - 1]}
         out |= {"event": self._clean("event", event), **place}
-        allowed = NUMBERS | FLAGS | KNOWN | self._words.keys() | {"error"}
+        allowed = NUMBERS | FLAGS | KNOWN | WORDS.keys() | {"error"}
         out |= {n: self._clean(n, value) for n, value in fields.items() if n in allowed and n not in out}
         if left_out := sum(name not in allowed or name in ("time", "level", "event") for name in fields):
             out["left_out"] = left_out
@@ -220,7 +191,7 @@ class Log(logging.handlers.RotatingFileHandler):
         elif name == "error":
             if isinstance(value, BaseException):
                 return kind.__name__
-        elif kind is str and (value in self._words.get(name, ()) or (name in KNOWN and value in self._known)):
+        elif kind is str and (value in WORDS.get(name, ()) or (name in KNOWN and value in self._known)):
             return value
         return f"({kind.__name__})"
 
@@ -229,18 +200,10 @@ class Log(logging.handlers.RotatingFileHandler):
 
 
 class Tail:
-    """Read a log while it is written and rotated.
-
-    Args:
-        path: of the log.
-        level: leave out what is less than this.
-        peer: only lines about this one.
-    """
+    """Read a log while it is written and rotated: what is not below a level, and about one peer if it is named."""
 
     def __init__(self, path: Path, *, level: str = "debug", peer: str | None = None) -> None:
-        self.path = path
-        self._least = LEVELS.index(level)
-        self._peer = peer
+        self.path, self._least, self._peer = path, LEVELS.index(level), peer
         self._inode, self._offset = -1, 0
 
     def last(self, count: int) -> list[Record]:
@@ -285,13 +248,11 @@ class Tail:
         for line in data.split(b"\n"):
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
-                if isinstance(record, dict) and {"time", "level", "event"} <= set(record) and self._wanted(record):
-                    yield record
-
-    def _wanted(self, record: Record) -> bool:
-        level = record["level"]
-        enough = level not in LEVELS or LEVELS.index(level) >= self._least
-        return enough and self._peer in (None, record.get("peer"))
+                if isinstance(record, dict) and {"time", "level", "event"} <= set(record):
+                    level = record["level"]
+                    enough = level not in LEVELS or LEVELS.index(level) >= self._least
+                    if enough and self._peer in (None, record.get("peer")):
+                        yield record
 
 
 def render(record: Record) -> str:

@@ -13,13 +13,13 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
 from fkge.errors import NodeError, need
-from fkge.node.ops.logs import listed
+from fkge.node.ops.logs import WORDS
 from fkge.node.ops.sockets import Connections
 
 CONNECTIONS = 32
@@ -39,36 +39,29 @@ class Health(NamedTuple):
 
 
 class Metrics:
-    """What a node counts, from any thread.
+    """What a node counts, from any thread. `peers` are the names that may be labels.
 
-    Args:
-        peers: the names that may be labels.
-        words: more words for labels than `fkge.node.ops.logs.WORDS` has, by label.
-
-    Attributes:
-        registry: Prometheus's.
-        content_type: of what `render` returns.
+    `epochs` and `mrr` are metrics of `prometheus_client`, which need no check of what they are given.
     """
 
-    def __init__(self, peers: Iterable[str] = (), words: Mapping[str, Collection[str]] | None = None) -> None:
+    def __init__(self, peers: Iterable[str] = ()) -> None:
         prometheus = need("prometheus_client", "node", "a node's metrics")
         self.registry = prometheus.CollectorRegistry()
         self._generate, self.content_type = prometheus.generate_latest, str(prometheus.CONTENT_TYPE_LATEST)
         counter = partial(prometheus.Counter, registry=self.registry)
         gauge = partial(prometheus.Gauge, registry=self.registry)
         self._peers_known = set(peers)
-        self._words = listed(words)
         self._states: set[str] = set()
-        self._peer_states: set[str] = set()
+        self._peer_counts = Counter[str]()
         self._bytes = counter("fkge_bytes_sent", "Bytes sent.", ["peer", "kind"])
         self._messages = counter("fkge_messages", "Messages.", ["peer", "kind", "direction"])
         self._refused = counter("fkge_refused", "Refusals.", ["peer", "reason"])
-        self._epochs = counter("fkge_epochs", "Epochs of training that are done.")
+        self.epochs = counter("fkge_epochs", "Epochs of training that are done.")
         self._exchanges = counter("fkge_exchanges", "Exchanges that ended.", ["peer", "outcome"])
         self._peers = gauge("fkge_peers", "Peers by state.", ["state"])
-        self._mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.")
+        self.mrr = gauge("fkge_validation_mrr", "Best mean reciprocal rank in validation.")
         self._epsilon = gauge("fkge_epsilon_spent", "The largest ε spent; NaN: nothing has a price.")
-        self._mrr.set(math.nan)
+        self.mrr.set(math.nan)
         self._epsilon.set(math.nan)
         self._state = gauge("fkge_state", "1 for the state that the node is in.", ["state"])
 
@@ -90,26 +83,17 @@ class Metrics:
         """Count a peer, or a message of it, that was refused."""
         self._refused.labels(self._peer(peer), self._word("reason", reason)).inc()
 
-    def epochs(self, count: int = 1) -> None:
-        """Count epochs that are done."""
-        self._epochs.inc(count)
-
     def exchanged(self, peer: str, outcome: str) -> None:
         """Count an exchange that ended."""
         self._exchanges.labels(self._peer(peer), self._word("outcome", outcome)).inc()
 
     def peers(self, states: Mapping[str, int]) -> None:
         """Set how many peers are in which state; states that are not named have none."""
-        counts = Counter(dict.fromkeys(self._peer_states, 0))
+        self._peer_counts = Counter(dict.fromkeys(self._peer_counts, 0))
         for state, count in states.items():
-            counts[self._word("state", state)] += count
-        self._peer_states = set(counts)
-        for word, count in counts.items():
+            self._peer_counts[self._word("state", state)] += count
+        for word, count in self._peer_counts.items():
             self._peers.labels(word).set(count)
-
-    def validated(self, mrr: float) -> None:
-        """Set the best score in validation."""
-        self._mrr.set(mrr)
 
     def spent(self, epsilon: float | None) -> None:
         """Set ε spent so far; None where nothing has a price, which is not the same as 0."""
@@ -130,7 +114,7 @@ class Metrics:
         return name if name in self._peers_known else "other"
 
     def _word(self, label: str, word: str) -> str:
-        return word if word in self._words[label] else "other"
+        return word if word in WORDS[label] else "other"
 
 
 class Server(Connections):
@@ -153,11 +137,8 @@ class Server(Connections):
         if len(self.busy) > 2 * CONNECTIONS:
             return
         async with asyncio.timeout(SECONDS):
-            if len(self.busy) > CONNECTIONS:
-                answer = _answer(503, b"too many at a time\n")
-            else:
-                answer = await self._handle(reader)
-            writer.write(answer)
+            crowded = len(self.busy) > CONNECTIONS
+            writer.write(_answer(503, b"too many at a time\n") if crowded else await self._handle(reader))
             writer.write_eof()
             while await reader.read(REQUEST_BYTES):  # or closing would lose the answer
                 pass
@@ -193,10 +174,8 @@ async def serve(host: str, port: int, metrics: Metrics, health: Callable[[], Hea
     """Serve metrics and health.
 
     Args:
-        host: to listen at, best 127.0.0.1.
-        port: 0 for any that is free, see `Server.port`.
-        metrics: for /metrics.
-        health: for /readyz.
+        host, port: where to listen, best on 127.0.0.1; port 0 takes any that is free, see `Server.port`.
+        metrics, health: for /metrics and /readyz.
 
     Raises:
         NodeError: it cannot listen there.

@@ -42,12 +42,9 @@ _COPIES = 4  # of all vectors with their optimiser's state: two checkpoints, one
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check: a sentence on what was found, and the way out.
 
-    Attributes:
-        what: what was checked.
-        verdict: good; mind: a warning, the node starts; bad: the node does not start, or not for long.
-        sentence: what was found, and the way out.
+    A `verdict` of mind is a warning: the node starts. With bad, it does not start, or not for long.
     """
 
     what: str
@@ -96,7 +93,7 @@ def preflight(path: Path) -> Iterator[Finding]:
 def _running(config: NodeConfig) -> int | None:
     """Return the process of this node, if it runs."""
     try:
-        return int(control.call(config.state / control.SOCKET, "status", patience=_TIMEOUT)["pid"])
+        return control.ask_status(config.state / control.SOCKET, _TIMEOUT)["pid"]
     except (NodeError, KeyError):
         return None
 
@@ -269,9 +266,7 @@ async def _peer(config: NodeConfig, identity: Identity, transport: Transport, na
             await line.write(hello_frame(ours))
             hello = await read_greeting(line)
         now = datetime.now(UTC)
-        check_greeting(
-            hello, name, identity.consortium, terms, settings, config.federation, now, config.node.clock
-        )  # fmt: skip
+        check_greeting(hello, name, identity.consortium, terms, settings, config, now)
         check_proof(hello, identity, ours.nonce, name, now)
     except TimeoutError:
         return Finding(what, "bad", f"{settings.address} answers, but not as a node does; is the address right?")

@@ -1,4 +1,4 @@
-"""`Records` writes each event of a node to its log, its audit log and its metrics."""
+"""`Records` writes each event of a node to its log, its audit log and its metrics, and each message before it goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fkge.errors import IdentityError
-from fkge.node import frames_pb2 as pb
+from fkge.federation import Released
+from fkge.federation.egress import PUBLIC
 from fkge.node.connections import PeerConnected, PeerDisconnected, PeerRefused
 from fkge.node.events import Event, Notice, Pause
 from fkge.node.frames import FEDERATION, Refused
@@ -15,33 +16,34 @@ from fkge.node.handshake import program
 from fkge.node.ops.audit_log import AuditLog
 from fkge.node.ops.logs import Log
 from fkge.node.ops.metrics import Metrics
-from fkge.node.owner_events import Concluded, ExchangeAbandoned, ExchangeFinished, WorkFinished
+from fkge.node.owner_events import ExchangeAbandoned, ExchangeFinished, WorkFinished
 from fkge.node.peer import Bucket, MessageReceived, Peer, SessionEnded
 from fkge.node.state import NodeState
 from fkge.node.watch import CertificateReloaded
+from fkge.privacy import Unprotected
 
-_WORDS = {
-    "state": (*NodeState, "here", "aligning", "joined"),
-    "reason": (*(name.lower() for name in pb.Reason.keys()), "damaged"),  # noqa: SIM118
-    "kind": ("Keys", "Intersect", "Pact", "Tokens", "message"),
-}
+_PAID = {"Update": "DP-SGD", "Gradient": "noised votes"}
+"""The protection of messages that were paid for; their price is the entry of the ledger."""
+
+_ALIGNMENT = {
+    "Keys": "none: how many keys there are", "Intersect": "private set intersection", "Pact": "public",
+    "Tokens": "random bits",
+}  # fmt: skip
+"""The protection of messages of an alignment session."""
+
 _OFTEN = (NodeState.TRAINING, NodeState.EXCHANGING, NodeState.RESTING)
 _UNREMARKABLE = ("unspecified", "leaving", "replaced")
 
 
 class Records:
-    """The log, the audit log and the metrics of one node.
+    """The log, the audit log and the metrics of one node, in which the names of its `peers` may be written.
 
-    Args:
-        name: of the node.
-        peers: names that may be written.
-        audit: refuses (`NodeError`) what it cannot write, which stops the node.
-        log: loses what it cannot write.
+    The audit log refuses (`NodeError`) what it cannot write, which stops the node; the log loses it.
     """
 
     def __init__(self, name: str, peers: Mapping[str, object], audit: AuditLog, log: Log) -> None:
         self.audit, self.log = audit, log
-        self.metrics = Metrics(peers, _WORDS)
+        self.metrics = Metrics(peers)
         self._strangers = Bucket(1, 1000)  # refusals that are recorded: no stranger can fill the disk
         log.know(name, program(), *peers)
         log.listen("grpc", "asyncio")
@@ -60,6 +62,33 @@ class Records:
         """The node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
         self.log.error("certificate", reason=error.reason)
         self.audit.note("certificate", reason=error.reason, sentence=str(error))
+
+    def alignment(self, peer: str, what: str, body: bytes) -> None:
+        """Record a message by which two owners find out what they share, before it is sent; it has no price."""
+        self._leaves(peer, what, body, _ALIGNMENT[what], None, 0)
+
+    def released(self, peer: str, released: Released, session: int, body: bytes, charged: float | None) -> None:
+        """Record a message of an exchange before it is sent.
+
+        Args:
+            peer, session: whom it is for, and in which exchange.
+            released: the message, as `fkge.federation.egress` has released it.
+            body: its bytes.
+            charged: a lower bound of the ε spent so far; None where nothing has a price.
+        """
+        what, price = type(released.message).__name__, None
+        if isinstance(released.protection, Unprotected):
+            protection = f"none: {released.protection.what}"
+        elif released.protection == PUBLIC:
+            protection = PUBLIC
+        else:
+            protection = _PAID[what]
+            price = released.protection + ("" if charged is None else f"; ε {charged:.4g} or more in all")
+        self._leaves(peer, what, body, protection, price, session)
+
+    def _leaves(self, peer: str, what: str, body: bytes, protection: str, price: str | None, session: int) -> None:
+        self.audit.left(peer, what, body, protection=protection, price=price, session=session)
+        self.metrics.sent(peer, what, len(body))
 
     def record(self, event: Event) -> None:
         """Write down what concerns an operator or an auditor about an event."""
@@ -90,23 +119,17 @@ class Records:
                 log.info("exchange abandoned", peer=name, outcome=outcome)
             case ExchangeFinished(name):
                 metrics.exchanged(name, "finished")
-            case WorkFinished():
-                self._worked(event)
-            case Concluded():
-                audit.note("concluded")
+            case WorkFinished(epoch, epochs, count, score, best, spent):
+                metrics.epochs.inc(epochs)
+                metrics.spent(spent)
+                if best is not None:
+                    metrics.mrr.set(best)
+                log.info("epoch", epoch=epoch, peers=count, **({} if score is None else {"validation_mrr": score}))
             case CertificateReloaded(number):
                 log.info("certificate", number=number)
             case Pause(paused):
                 audit.note("paused" if paused else "resumed")
                 log.info("node paused" if paused else "node resumed")
-
-    def _worked(self, event: WorkFinished) -> None:
-        self.metrics.epochs(event.epochs)
-        self.metrics.spent(event.spent)
-        if event.best is not None:
-            self.metrics.validated(event.best)
-        score = {} if event.score is None else {"validation_mrr": event.score}
-        self.log.info("epoch", epoch=event.epoch, peers=event.peers, **score)
 
     def _refused(self, peer: Peer | None, name: str, why: Refused) -> None:
         self.metrics.refused(name, why.reason)
@@ -121,13 +144,11 @@ def open_records(name: str, peers: Mapping[str, object], state: Path, echo: bool
     """Open the records in a state folder, and write down that the node starts and ends.
 
     Args:
-        name: of the node.
-        peers: names that may be written.
-        state: the folder.
+        name, peers, state: of the node, its peers and its folder.
         echo: log to standard error, too.
         start: the number of this process among those that have been this node.
     """
-    with AuditLog.open(state / "audit", name) as audit, Log(state / "node.log", echo=echo, words=_WORDS) as log:
+    with AuditLog.open(state / "audit", name) as audit, Log(state / "node.log", echo=echo) as log:
         records = Records(name, peers, audit, log)
         audit.note("life", number=start, program=program())
         log.info("node started", life=start, node=name)

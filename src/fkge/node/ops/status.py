@@ -25,17 +25,7 @@ _NOTHING = "nothing in common: see same, entities and relations in peers.toml, o
 
 @dataclass
 class StatusView:
-    """A node as its operator sees it.
-
-    Attributes:
-        config: of the node.
-        persistent: its state between processes.
-        records: its audit log.
-        peers: all that it knows; a view that changes.
-        membership: the peers that take part, and the owner.
-        life_cycle: where it is in it.
-        alignments: what it shares with each peer; None until its store is open.
-    """
+    """A node as its operator sees it; `alignments` is None until its store is open."""
 
     config: NodeConfig
     persistent: PersistentState
@@ -57,7 +47,7 @@ class StatusView:
         here = sum(peer.here for peer in self.peers.values())
         return Health(ready, {"state": self.state, "peers": here, "of": len(self.peers)})
 
-    async def status(self, _: object) -> Status:
+    async def status(self) -> Status:
         """The answer to `fkge status`."""
         owner, audit, federation = self.membership.owner, self.records.audit, self.config.federation
         return {

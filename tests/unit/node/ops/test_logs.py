@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from typer.testing import CliRunner
 
 from fkge.cli import app
 from fkge.errors import GraphError, NodeError
+from fkge.node import frames_pb2 as pb
 from fkge.node.ops.logs import FLAGS, KEPT, KNOWN, NUMBERS, WORDS, Log, Tail, render
+from fkge.node.state import NodeState
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -95,14 +98,16 @@ def test_what_is_left_out_is_counted_and_what_is_replaced_has_its_type(tmp_path:
     ]
 
 
-def test_more_words_can_be_listed(tmp_path: Path) -> None:
-    with Log(tmp_path / "node.log", words={"event": ["tea time"], "reason": ["thirst"]}) as log:
+def test_every_state_and_every_reason_of_the_protocol_is_listed(tmp_path: Path) -> None:
+    with Log(tmp_path / "node.log") as log:
+        for state, reason in product(NodeState, pb.Reason.keys()):
+            log.info("peer refused", state=str(state), reason=reason.lower())
         log.info("tea time", reason="thirst")
-        log.info("aligned", reason="budget")
-    assert [(r["event"], r["reason"]) for r in records(tmp_path / "node.log")] == [
-        ("tea time", "thirst"),
-        ("aligned", "budget"),
-    ]
+    *listed, other = records(tmp_path / "node.log")
+    assert {(r["state"], r["reason"]) for r in listed} == {
+        (str(state), reason.lower()) for state, reason in product(NodeState, pb.Reason.keys())
+    }
+    assert (other["event"], other["reason"]) == ("(str)", "(str)")
 
 
 def test_libraries_are_heard_by_name_and_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,12 +30,12 @@ def test_everything_is_counted_under_its_name() -> None:
     m.sent("genes", "Update", 50)
     m.received("genes", "Ack")
     m.refused("shop", "budget")
-    m.epochs()
-    m.epochs(4)
+    m.epochs.inc()
+    m.epochs.inc(4)
     m.exchanged("genes", "finished")
     m.peers({"connected": 2, "away": 1})
     m.peers({"connected": 3})
-    m.validated(0.25)
+    m.mrr.set(0.25)
     m.spent(1.5)
     m.state("training")
     m.state("resting")
@@ -56,9 +56,9 @@ def test_everything_is_counted_under_its_name() -> None:
 
 
 def test_no_label_is_one_that_nobody_listed() -> None:
-    m = Metrics(["genes"], words={"kind": ["Hello"]})
+    m = Metrics(["genes"])
     m.sent("mallory", "aspirin", 1)
-    m.received("aspirin", "Hello")
+    m.received("aspirin", "Tokens")
     m.refused("genes", "aspirin")
     m.exchanged("genes", "aspirin")
     m.peers({"aspirin": 1, "warfarin": 1})
@@ -66,13 +66,13 @@ def test_no_label_is_one_that_nobody_listed() -> None:
     text = m.render()
     assert b"aspirin" not in text
     assert b"mallory" not in text
-    assert value(m, "fkge_messages_total", peer="other", kind="Hello", direction="in") == 1
+    assert value(m, "fkge_messages_total", peer="other", kind="Tokens", direction="in") == 1
     assert value(m, "fkge_peers", state="other") == 2
 
 
 def test_two_nodes_in_one_process_count_apart() -> None:
     first, second = Metrics(), Metrics()
-    first.epochs()
+    first.epochs.inc()
     assert (value(first, "fkge_epochs_total"), value(second, "fkge_epochs_total")) == (1, 0)
 
 

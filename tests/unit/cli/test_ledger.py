@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from fkge.cli.privacy import ledger as app
+from fkge.cli.federations import ledger as app
 from fkge.privacy import ADD_OR_REMOVE, Budget, Ledger
 
 

@@ -12,22 +12,22 @@ import torch
 from fkge.errors import NodeError
 from fkge.federation.egress import PUBLIC, Egress
 from fkge.node.ops.audit_log import AuditLog, entries
-from fkge.node.ops.egress_log import EgressLog
-from fkge.node.ops.metrics import Metrics
+from fkge.node.ops.logs import Log
+from fkge.node.ops.records import Records
 from fkge.ppat import Gradient, Received, Samples
 from tests.conftest import tiny_settings
 
 
 def test_entries_name_recipient_kind_protection_and_price(tmp_path: Path) -> None:
-    metrics, plain = Metrics(["bee"], {}), Egress(tiny_settings())
+    plain = Egress(tiny_settings())
     paper = Egress.open(tmp_path, "ant", tiny_settings(translate="ppat", privacy={"mode": "paper"}))
     paper.pay_for_votes("bee", 3, queries=10, lam=0.05)
-    with closing(paper), AuditLog.open(tmp_path / "audit", "ant") as audit:
-        leaving = EgressLog(audit, metrics, lambda: 1.25)
+    with closing(paper), AuditLog.open(tmp_path / "audit", "ant") as audit, Log(tmp_path / "node.log") as log:
+        leaving = Records("ant", ["bee"], audit, log)
         leaving.alignment("bee", "Intersect", b"hidden")
-        leaving.released("bee", plain.release(Received(1), "bee", 3), 3, b"here")
-        leaving.released("bee", plain.release(Samples(1, torch.ones(2, 2)), "bee", 3), 3, b"rows")
-        leaving.released("bee", paper.release(Gradient(1, torch.ones(2, 2)), "bee", 3), 3, b"votes")
+        leaving.released("bee", plain.release(Received(1), "bee", 3), 3, b"here", 1.25)
+        leaving.released("bee", plain.release(Samples(1, torch.ones(2, 2)), "bee", 3), 3, b"rows", 1.25)
+        leaving.released("bee", paper.release(Gradient(1, torch.ones(2, 2)), "bee", 3), 3, b"votes", 1.25)
     told = [e for e in entries(tmp_path / "audit") if e["event"] == "left"]
     assert [(e["to"], e["what"], e["bytes"], e["price"], e["session"]) for e in told] == [
         ("bee", "Intersect", 6, None, 0),
@@ -43,10 +43,11 @@ def test_entries_name_recipient_kind_protection_and_price(tmp_path: Path) -> Non
 
 
 def test_a_message_that_cannot_be_recorded_is_not_counted(tmp_path: Path) -> None:
-    metrics = Metrics(["bee"], {})
     audit = AuditLog.open(tmp_path / "audit", "ant")
     audit.close()
-    before = metrics.render()
+    with Log(tmp_path / "node.log") as log:
+        records = Records("ant", ["bee"], audit, log)
+    before = records.metrics.render()
     with pytest.raises(NodeError, match="nothing may leave any more"):
-        EgressLog(audit, metrics, lambda: None).alignment("bee", "Pact", b"name")
-    assert metrics.render() == before
+        records.alignment("bee", "Pact", b"name")
+    assert records.metrics.render() == before
