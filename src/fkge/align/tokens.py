@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from fkge.align.links import KINDS, Common, Kind, Pairs, random_bits
 from fkge.errors import SettingsError
-from fkge.graph.graph import Graph
+from fkge.graph.graph import Graph, mix_bits
 
 TokenArray: TypeAlias = npt.NDArray[np.uint64]
 
@@ -120,18 +120,6 @@ def agree_on_tokens(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     return rounds
 
 
-_STEP, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-def _mix(z: TokenArray) -> TokenArray:
-    """Apply SplitMix64's finaliser (Steele et al. 2014) in place: every input bit affects every output bit."""
-    for shift, factor in ((30, _MIX1), (27, _MIX2)):
-        z ^= z >> np.uint64(shift)
-        z *= factor
-    z ^= z >> np.uint64(31)
-    return z
-
-
 def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> npt.NDArray[np.float32]:
     """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
 
@@ -153,11 +141,11 @@ def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> 
     if seed < 0 or width < 1 or not bound > 0:
         raise SettingsError(f"initial_vectors needs seed ≥ 0, width ≥ 1 and bound > 0, got {seed}, {width}, {bound}")
     salt = np.frombuffer(hashlib.blake2b(str(seed).encode(), digest_size=8).digest(), "<u8").astype(np.uint64)
-    places = np.arange(1, width + 1, dtype=np.uint64) * _STEP
+    places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     out = np.empty((len(tokens), width), np.float32)
     rows = max(1, (1 << 16) // width)  # as many as fit a cache
     for i in range(0, len(tokens), rows):
-        start = _mix(_mix(tokens[i : i + rows].astype(np.uint64)) + salt)
-        unit = (_mix(start[:, None] + places) >> np.uint64(11)) * 2.0**-52  # 53 random bits: [0, 2)
+        start = mix_bits(mix_bits(tokens[i : i + rows].astype(np.uint64)) + salt)
+        unit = (mix_bits(start[:, None] + places) >> np.uint64(11)) * 2.0**-52  # 53 random bits: [0, 2)
         out[i : i + rows] = (unit - 1) * bound
     return out

@@ -36,7 +36,6 @@ class Builder:
         entities, relations: provisional ids.
         same_as: pairs of labels stated to be the same thing, as they come.
         notes: what people should know about how the graph was read.
-
     """
 
     def __init__(self) -> None:

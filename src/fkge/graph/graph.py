@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar, overload
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,28 +24,15 @@ Id = TypeVar("Id", bound=np.integer)
 HEAD, RELATION, TAIL = 0, 1, 2
 
 
-class Vocabulary(Sequence[str]):
+class Vocabulary(tuple[str, ...]):
     """Labels in order; a label's position is its id."""
 
-    def __init__(self, labels: Iterable[str], kind: str = "label") -> None:
-        self._labels = tuple(labels)
+    kind: str
+
+    def __new__(cls, labels: Iterable[str], kind: str = "label") -> Self:
+        self = super().__new__(cls, labels)
         self.kind = kind
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, i: int | slice) -> str | tuple[str, ...]:
-        return self._labels[i]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._labels == other._labels
-
-    def __hash__(self) -> int:
-        return hash(self._labels)
+        return self
 
     def __contains__(self, label: object) -> bool:
         return label in self._ids
@@ -55,7 +42,7 @@ class Vocabulary(Sequence[str]):
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {label: i for i, label in enumerate(self._labels)}
+        return {label: i for i, label in enumerate(self)}
 
     def id(self, label: str) -> int:
         """The id of `label`; raises `UnknownLabelError` naming the nearest ones."""
@@ -71,10 +58,10 @@ class Vocabulary(Sequence[str]):
         its place in the order, and those that contain it, are looked at.
         """
         if len(self) <= 20_000:
-            return self._labels
-        place = bisect.bisect_left(self._labels, label)
-        around = self._labels[max(0, place - 50) : place + 50]
-        containing = (known for known in self._labels if label in known)
+            return self
+        place = bisect.bisect_left(self, label)
+        around = self[max(0, place - 50) : place + 50]
+        containing = (known for known in self if label in known)
         return list(dict.fromkeys((*around, *itertools.islice(containing, 200))))
 
 
@@ -94,7 +81,6 @@ class Graph:
         name: for people.
         notes: sentences for people on what a reader skipped, kept or did.
         split_seed: of the draw, where a reader had to split the triples itself; None if it found them split.
-
     """
 
     entities: Vocabulary
@@ -152,6 +138,29 @@ class Graph:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(t):,}" for name, t in self.splits.items())
         return f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
+
+
+def among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """(n,) bool: which triples `rows` (n, 3) are in `table` (m, 3); ids are at least -1, which stands for no label.
+
+    Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
+    """
+    if not len(rows) or not len(table):
+        return np.zeros(len(rows), np.bool_)
+    both = np.concatenate([rows, table]).astype(np.int64) + 1
+    _, relations, tails = (int(largest) + 1 for largest in both.max(axis=0))
+    _, pairs = np.unique(both[:, HEAD] * relations + both[:, RELATION], return_inverse=True)
+    keys = pairs * tails + both[:, TAIL]
+    return np.isin(keys[: len(rows)], keys[len(rows) :])
+
+
+def mix_bits(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Apply SplitMix64's finaliser (Steele et al. 2014) in place: every input bit affects every output bit."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return z
 
 
 def renamed(triples: npt.NDArray[np.integer], entities: npt.NDArray[Id], relations: npt.NDArray[Id]) -> npt.NDArray[Id]:

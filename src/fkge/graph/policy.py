@@ -56,7 +56,7 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from fkge.errors import FkgeError, GraphError, SettingsError, UnknownLabelError
 from fkge.files import write_atomically
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, renamed, seen, tidy
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, among, mix_bits, renamed, seen, tidy
 from fkge.graph.readers import read_graph
 from fkge.graph.split import split_triples
 from fkge.settings import Settings, read_toml, toml_value
@@ -143,7 +143,6 @@ class Shareable:
         relations: (m,) int64: the same for relations.
         masks: split of the full graph → (n,) bool, which of its triples the policy shares. Test sets
             included: that is how to score shareable and confidential facts apart.
-
     """
 
     graph: Graph
@@ -162,7 +161,6 @@ class Policy:
     Attributes:
         default: ``share`` or ``keep``: what happens to a triple that no rule matches.
         rules: in order; the last that matches wins.
-
     """
 
     default: Literal["share", "keep"]
@@ -180,7 +178,6 @@ class Policy:
 
         Raises:
             SettingsError: the file, or one of its sources, cannot be used; names rule and key.
-
         """
         return cls.build(read_toml(Path(path)), Path(path).parent, str(path))
 
@@ -195,7 +192,6 @@ class Policy:
 
         Raises:
             SettingsError: names rule and key.
-
         """
         if "default" not in values:
             what = "default is missing, so nothing says what happens to a triple that no rule matches"
@@ -326,7 +322,7 @@ class Policy:
                 odd.append(f"pattern: {rule.pattern!r} is found in no {rule.of} label")
             if rule.source is not None:
                 listed = _translated(self._listed[rule.source], graph)
-                if missing := len(listed) - int(_among(listed, graph.facts).sum()):
+                if missing := len(listed) - int(among(listed, graph.facts).sum()):
                     odd.append(f"source: {missing:,} of the {len(listed):,} triples of {rule.source} do not occur")
             if not odd and not self._matches(rule, graph, graph.facts).any():
                 odd.append("matches no triple")
@@ -349,7 +345,7 @@ class Policy:
         if rule.pattern is not None:
             matches &= _stands(_like(_vocabulary(graph, rule.of), rule.pattern), rule.of, triples)
         if rule.source is not None:
-            matches &= _among(triples, _translated(self._listed[rule.source], graph))
+            matches &= among(triples, _translated(self._listed[rule.source], graph))
         if rule.fraction is not None:
             matches &= _uniform(graph, triples, rule.seed) < rule.fraction
         return matches
@@ -410,20 +406,6 @@ def _translated(source: Graph, graph: Graph) -> Ids:
     return renamed(source.facts, entities, relations)
 
 
-def _among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> Mask:
-    """(n,) bool: which rows are rows of `table`.
-
-    Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
-    """
-    if not len(rows) or not len(table):
-        return np.zeros(len(rows), np.bool_)
-    both = np.concatenate([rows, table]).astype(np.int64) + 1  # -1 stands for no label
-    _, relations, tails = (int(largest) + 1 for largest in both.max(axis=0))
-    _, pairs = np.unique(both[:, HEAD] * relations + both[:, RELATION], return_inverse=True)
-    keys = pairs * tails + both[:, TAIL]
-    return np.isin(keys[: len(rows)], keys[len(rows) :])
-
-
 def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float64]:
     """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide.
 
@@ -431,9 +413,9 @@ def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float6
     that triples with labels in common, or with head and tail exchanged, get unrelated numbers.
     """
     entities, relations = (_hashes(vocabulary, seed) for vocabulary in (graph.entities, graph.relations))
-    state = _mix(entities[triples[:, HEAD]])
-    state = _mix(state + relations[triples[:, RELATION]])
-    state = _mix(state + entities[triples[:, TAIL]])
+    state = np.zeros(len(triples), np.uint64)
+    for hashes, column in ((entities, HEAD), (relations, RELATION), (entities, TAIL)):
+        state = mix_bits(state + hashes[triples[:, column]] + np.uint64(0x9E3779B97F4A7C15))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -441,14 +423,6 @@ def _hashes(labels: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
     key = seed.to_bytes(8, "little")
     digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
-
-
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64: a bijection of 64-bit numbers in which every bit in moves every bit out."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:

@@ -53,7 +53,6 @@ def read_graph(
     Raises:
         GraphError: the input cannot be read; the message names the place and a remedy.
         SettingsError: an argument is out of range.
-
     """
     if literals not in ("skip", "keep"):
         raise SettingsError(f'literals is {literals!r}; it must be "skip" or "keep"')

@@ -26,7 +26,6 @@ class Source:
     Attributes:
         path: the file, for messages.
         line: the number (1-based) of the line that the bytes read so far end in.
-
     """
 
     def __init__(self, path: Path, file: BufferedReader, task: Task) -> None:
@@ -140,6 +139,12 @@ def opened(path: Path, progress: Progress) -> Iterator[Source]:
 
 def _corrupt(path: Path, error: Exception, line: int | None) -> GraphError:
     return GraphError(path, f"the gzip archive is corrupt ({error})", "Copy or download it again.", line)
+
+
+def wrong_columns(path: Path, columns: int, advice: str, line: int) -> GraphError:
+    """What to say of a row that is no triple."""
+    found = "1 column" if columns == 1 else f"{columns} columns"
+    return GraphError(path, f"this row has {found} where 3 are expected", advice, line)
 
 
 def unreadable(path: Path, error: OSError) -> GraphError:

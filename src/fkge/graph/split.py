@@ -28,7 +28,6 @@ def split_triples(
         fractions: shares of train, valid and test; they sum to 1.
         allow_unseen: if not, every entity and relation occurs in train: in permuted order, its first
             triple is pinned there. Where too few triples remain, valid and test shrink in proportion.
-
     """
     _check(seed, fractions)
     triples = tidy(triples)

@@ -51,7 +51,6 @@ def load_graph(path: str | Path) -> Graph:
 
     Raises:
         RunError: the file is missing, is not such a file, or is damaged.
-
     """
     try:
         with safe_open(path, framework="numpy") as file:
