@@ -201,10 +201,10 @@ def _read_name(data: memoryview) -> str:
 
 # -- tensors -----------------------------------------------------------------------------------------
 
+_DESCRIBED = wire_pb2.DESCRIPTOR.message_types_by_name
 _TYPES: dict[int, np.dtype[Any]] = {
-    wire_pb2.Tensor.FLOAT32: np.dtype("<f4"),
-    wire_pb2.Tensor.FLOAT64: np.dtype("<f8"),
-    wire_pb2.Tensor.INT64: np.dtype("<i8"),
+    _DESCRIBED["Tensor"].enum_values_by_name[name].number: np.dtype(kind)
+    for name, kind in (("FLOAT32", "<f4"), ("FLOAT64", "<f8"), ("INT64", "<i8"))
 }
 _CODES = {kind.newbyteorder("="): code for code, kind in _TYPES.items()}
 
@@ -342,8 +342,8 @@ def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
     return _LENGTH, write, read
 
 
-_TENSOR = _form(wire_pb2.Tensor.DESCRIPTOR)
-_MESSAGE = _form(wire_pb2.Message.DESCRIPTOR)
+_TENSOR = _form(_DESCRIBED["Tensor"])
+_MESSAGE = _form(_DESCRIBED["Message"])
 _DATA = next(field for field in _TENSOR.values() if field.name == "data")
 _SESSION = next(field for field in _MESSAGE.values() if field.name == "session")
 _OF_KIND = {kind: field for kind in KINDS for field in _MESSAGE.values() if field.name == kind.lower()}
