@@ -49,14 +49,14 @@ class Progress(Protocol):
         """Return a context manager that yields a `Task` of `total` units (None: unknown)."""
 
 
-class Silent:
-    """Progress that is not shown, the default for library calls."""
+class _Reporter(NamedTuple):
+    """A `Progress` made of its one method."""
 
-    def task(self, name: str, total: int | None, unit: str = "") -> AbstractContextManager[Task]:
-        return nullcontext(Task())
+    task: Callable[..., AbstractContextManager[Task]]
 
 
-SILENT = Silent()
+SILENT: Progress = _Reporter(lambda name, total, unit="": nullcontext(Task()))
+"""Progress that is not shown, the default for library calls."""
 
 
 @contextmanager
@@ -117,12 +117,6 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
             signal.signal(number, handler)
         if requested:
             message.join()
-
-
-class _Reporter(NamedTuple):
-    """A `Progress` made of its one method."""
-
-    task: Callable[..., AbstractContextManager[Task]]
 
 
 def _text(shown: Figures) -> str:

@@ -279,10 +279,8 @@ class Tables:
         tensors = {}
         for key, tensor in self._tensors.items():
             buffer = old.get(key)
-            if buffer is not None and buffer.shape == tensor.shape:
-                tensors[key] = buffer.copy_(tensor)
-            else:
-                tensors[key] = tensor.clone()
+            fits = buffer is not None and buffer.shape == tensor.shape
+            tensors[key] = buffer.copy_(tensor) if buffer is not None and fits else tensor.clone()
         return Snapshot(tensors)
 
     def restore(self, snapshot: Snapshot) -> None:

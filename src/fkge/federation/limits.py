@@ -97,7 +97,7 @@ def clip_rows(
         what: shorten what the row would change (``"difference"``), or the row itself (``"row"``), which makes sense in
             any frame.
     """
-    if not (math.isfinite(factor) and factor > 0) or own.ndim != 2 or len(own) == 0:
+    if not (0 < factor < math.inf) or own.ndim != 2 or len(own) == 0:
         raise SettingsError(
             f"clipping needs a finite factor above 0 and rows of the host, got {factor} and {tuple(own.shape)}"
         )

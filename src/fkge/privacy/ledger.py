@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PrivacyError
 from fkge.privacy.accountants import fits, paper_price, price
@@ -62,14 +62,9 @@ class Budget:
                 f"budget for {self.unit}: needs ε ≥ 0 and 0 < δ < 1, got {self.epsilon} and {self.delta}"
             )
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> tuple[str, str, float | None, float]:
         finite = self.epsilon < math.inf
-        return [self.unit, self.relation, float(self.epsilon) if finite else None, float(self.delta)]
-
-    @classmethod
-    def from_json(cls, value: Sequence[Any]) -> Self:
-        unit, relation, epsilon, delta = value
-        return cls(unit, relation, math.inf if epsilon is None else epsilon, delta)
+        return self.unit, self.relation, float(self.epsilon) if finite else None, float(self.delta)
 
 
 @dataclass(frozen=True)
@@ -344,7 +339,10 @@ class Ledger:
                 raise LedgerError(f"{self.path}: of format {body['format']}; this version reads {FORMAT}. Update fkge")
             self.graph = body["graph"]
         elif kind == "budgets":
-            self._budgets = tuple(Budget.from_json(value) for value in body["budgets"])
+            self._budgets = tuple(
+                Budget(unit, relation, math.inf if epsilon is None else epsilon, delta)
+                for unit, relation, epsilon, delta in body["budgets"]
+            )
         elif kind == "paid":
             release = self._paid[body["key"]] = Release.from_json(body["release"])
             self._spend.setdefault(release.of, Counter())[release.times(1)] += release.count
@@ -357,9 +355,9 @@ class Ledger:
         return [event.times(count) for event, count in self._spend.get(of, Counter()).items()]
 
     def _budget_for(self, release: Release) -> Budget:
-        for budget in self._budgets:
-            if (budget.unit, budget.relation) == release.of:
-                return budget
+        found = {(budget.unit, budget.relation): budget for budget in self._budgets}
+        if release.of in found:
+            return found[release.of]
         allowed = "; ".join(f"{b.unit} ({b.relation})" for b in self._budgets) or "nothing"
         raise BudgetError(
             f"{self.path}: there is no budget for {release.unit} ({release.relation}): nothing about it may leave. "
