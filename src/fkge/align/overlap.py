@@ -1,10 +1,7 @@
 """Masks of the held-out facts of an owner that another owner trains on.
 
 What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
-it learned from the federation. The two are measured apart.
-
-Links between two owners do not show everything: an owner's entity may be linked to one at a second owner, and that one
-to one at a third, which holds the fact. Vectors travel that way too, so a fact has no copy only if no chain of links
+it learned from the federation. Vectors travel through third owners too, so a fact has no copy only if no chain of links
 leads to one (`held_through_chains`).
 """
 

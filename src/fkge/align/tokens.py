@@ -121,10 +121,7 @@ def agree_on_tokens(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
 
 
 def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> npt.NDArray[np.float32]:
-    """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
-
-    Each row is a SplitMix64 stream that starts at a place given by seed and token. Only 64-bit integer and float64
-    operations that every machine rounds alike are used, so owners agree to the last bit.
+    """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone, to the last bit.
 
     Args:
         tokens: (n,) uint64.
@@ -141,6 +138,7 @@ def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> 
     if seed < 0 or width < 1 or not bound > 0:
         raise SettingsError(f"initial_vectors needs seed ≥ 0, width ≥ 1 and bound > 0, got {seed}, {width}, {bound}")
     salt = np.frombuffer(hashlib.blake2b(str(seed).encode(), digest_size=8).digest(), "<u8").astype(np.uint64)
+    # A SplitMix64 stream for each row, by operations that every machine rounds alike.
     places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     out = np.empty((len(tokens), width), np.float32)
     rows = max(1, (1 << 16) // width)  # as many as fit a cache

@@ -52,11 +52,7 @@ class Vocabulary(tuple[str, ...]):
             raise UnknownLabelError(self.kind, label, self._near(label)) from None
 
     def _near(self, label: str) -> Sequence[str]:
-        """Labels worth comparing with a mistyped one.
-
-        Comparing with each of a million labels takes minutes. In a large vocabulary only those around
-        its place in the order, and those that contain it, are looked at.
-        """
+        """Labels worth comparing with a mistyped one; to compare with each of a million takes minutes."""
         if len(self) <= 20_000:
             return self
         place = bisect.bisect_left(self, label)
@@ -69,9 +65,7 @@ class Vocabulary(tuple[str, ...]):
 class Graph:
     """A knowledge graph with its splits.
 
-    Two graphs made of the same facts are the same graph, whatever the order they were read in:
-    labels are sorted, and so are the triples of each split, duplicates removed. Every reader sees to
-    it, those of formats that state ids of their own (OpenKE) included.
+    Every reader sorts labels, and the triples of each split, without duplicates: the order of a file does not count.
 
     Attributes:
         entities, relations: what the ids mean.

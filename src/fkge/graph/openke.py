@@ -27,7 +27,7 @@ def read_openke(folder: Path, builder: Builder, progress: Progress) -> None:
     """Read all splits of `folder`; ``test_*2id.txt`` are further test sets.
 
     Args:
-        folder: the OpenKE folder.
+        folder: an OpenKE folder.
         builder: receives labels and triples.
         progress: shows the bytes consumed.
 

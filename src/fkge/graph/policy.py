@@ -30,9 +30,8 @@ nothing above it can undo it. ::
     fraction = 0.2               # for experiments: a pseudo-random fifth of all triples
     seed = 1
 
-A rule looks at a triple's three labels and at nothing else, so a triple has one answer, whichever splits or
-files it stands in, and no triple's answer depends on another triple. That is what makes the guarantee of
-`Policy.shareable` exact.
+A rule looks at a triple's three labels and at nothing else, so no triple's answer depends on another triple. That is
+what makes the guarantee of `Policy.shareable` exact.
 
 What a policy does not do: it covers triples as they are, not what follows from them. An owner that keeps
 ``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; one that keeps one triple of an entity and shares
@@ -43,12 +42,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +58,7 @@ from fkge.files import write_atomically
 from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, among, mix_bits, renamed, seen, tidy
 from fkge.graph.readers import read_graph
 from fkge.graph.split import split_triples
-from fkge.settings import Settings, read_toml, toml_value
+from fkge.settings import Settings, SettingValues, read_toml, toml_value
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """(n,) bool: one answer per triple."""
@@ -78,7 +77,7 @@ _NAMELESS = "_:["  # how the RDF reader calls nodes that their file gives no nam
 _TABLES = (".tsv", ".txt", ".csv")
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> object:
     if value in ([], ()):
         raise ValueError("an empty list matches nothing; name a label, or leave the key out")
     return [value] if isinstance(value, str) else value
@@ -127,7 +126,7 @@ class Rule(Settings):
 
 class _File(Settings):
     default: Literal["share", "keep"] = Field(description="what happens to a triple that no rule matches")
-    rules: tuple[dict[str, Any], ...] = Field((), description="a list of tables, each under [[rules]]")
+    rules: tuple[SettingValues, ...] = Field((), description="a list of tables, each under [[rules]]")
 
 
 @dataclass(frozen=True)
@@ -155,11 +154,11 @@ class Shareable:
 class Policy:
     """Which triples an owner shares. Made by `load`, `build` or `everything`.
 
-    The files that `source` names are read once, when the policy is made; what becomes of them later does not
-    change it. Two policies are the same if their `fingerprint` is.
+    The files that `source` names are read once, when the policy is made. Two policies are the same if their
+    `fingerprint` is.
 
     Attributes:
-        default: ``share`` or ``keep``: what happens to a triple that no rule matches.
+        default: what happens to a triple that no rule matches.
         rules: in order; the last that matches wins.
     """
 
@@ -182,7 +181,7 @@ class Policy:
         return cls.build(read_toml(Path(path)), Path(path).parent, str(path))
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], folder: str | Path = ".", place: str = "policy") -> Policy:
+    def build(cls, values: SettingValues, folder: str | Path = ".", place: str = "policy") -> Policy:
         """A policy from what a policy file holds.
 
         Args:
@@ -252,10 +251,9 @@ class Policy:
         - it has no test set, nor the statements in `Graph.same_as`: these are not triples, no rule covers
           them, and what no rule covers is not shared.
 
-        The guarantee starts from the splits of `graph`. Where those were drawn at random from one file, the
-        draw went over all triples, and a confidential one more or less moves shareable ones between train and
-        valid: `resplit` first. In the same way it starts from the labels: names that a reader makes up for
-        nameless RDF nodes count the nodes before them, in confidential triples too. Name such nodes.
+        The guarantee starts from the splits of `graph`. Where those were drawn at random from all triples, a
+        confidential one more or less moves shareable ones between train and valid: `resplit` first. It starts from the
+        labels, too: names that a reader makes up for nameless RDF nodes count the nodes before them. Name such nodes.
         """
         answers = self._shared(graph, graph.facts)
         ends = np.cumsum([len(triples) for triples in graph.splits.values()])
@@ -290,9 +288,8 @@ class Policy:
     ) -> Graph:
         """`graph` split again, such that where a shareable triple goes depends on shareable triples only.
 
-        The shareable triples are split as if there were no others, then the confidential ones; unless
-        `allow_unseen`, those of the latter that would hold out the last trace of an entity or a relation go to
-        train. For the rest as `split_triples`. Not for graphs with ready-made splits, which it would undo.
+        The shareable triples are split as if there were no others, then the confidential ones. For the rest as
+        `split_triples`. Not for graphs with ready-made splits, which it would undo.
         """
         facts = tidy(np.concatenate([graph.train, graph.valid, graph.test]))
         shared = self._shared(graph, facts)
@@ -407,22 +404,18 @@ def _translated(source: Graph, graph: Graph) -> Ids:
 
 
 def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float64]:
-    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide.
+    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide."""
+    key = seed.to_bytes(8, "little")
 
-    Each label is hashed once, with the seed as key; the three hashes are then mixed one after the other, so
-    that triples with labels in common, or with head and tail exchanged, get unrelated numbers.
-    """
-    entities, relations = (_hashes(vocabulary, seed) for vocabulary in (graph.entities, graph.relations))
+    def hashed(labels: Vocabulary) -> npt.NDArray[np.uint64]:
+        digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
+        return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+    entities, relations = hashed(graph.entities), hashed(graph.relations)
     state = np.zeros(len(triples), np.uint64)
     for hashes, column in ((entities, HEAD), (relations, RELATION), (entities, TAIL)):
         state = mix_bits(state + hashes[triples[:, column]] + np.uint64(0x9E3779B97F4A7C15))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _hashes(labels: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
-    key = seed.to_bytes(8, "little")
-    digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
-    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
 def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:

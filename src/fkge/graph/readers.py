@@ -39,8 +39,7 @@ def read_graph(
     - an OpenKE folder (``entity2id.txt``, ``relation2id.txt``, ``train2id.txt``, …);
     - ``pykeen:NAME``, a data set that ships with PyKEEN.
 
-    Triples of ready-made splits are all kept, those with entities that train does not have included;
-    the graph's notes say how many there are.
+    Triples of ready-made splits are all kept; notes say how many hold an entity that train does not have.
 
     Args:
         path: what to read.

@@ -1,8 +1,4 @@
-"""`Source` opens one input file, compressed or not, and reports unreadable bytes and lines by their position.
-
-Every reader reads through `Source`, so a broken archive, a broken character and a progress bar are
-each dealt with once.
-"""
+"""`Source` opens one input file, compressed or not, and reports unreadable bytes and lines by their position."""
 
 from __future__ import annotations
 
@@ -101,12 +97,9 @@ class Source:
         return chunk
 
     def _unpack(self) -> bytes:
-        """The next piece of the file.
-
-        `read1` and not `read`: from a truncated archive it hands out all there is before it complains,
-        so that the line in the message is the line reached.
-        """
+        """The next piece of the file."""
         try:
+            # `read1` hands out all that a truncated archive has before it complains, so the message names that line.
             return (self._archive or self._file).read1(_CHUNK)
         except EOFError:
             problem = "the gzip archive is truncated: it ends in the middle of this line"

@@ -6,9 +6,8 @@ Tensors::
     entities/ends, relations/ends, here/ends, elsewhere/ends     int64: where in it each label ends
     split/NAME                                                   (n, 3) int32
 
-``here`` and ``elsewhere`` are the two sides of `Graph.same_as`. Name and notes are in the metadata, with
-the format's name and a SHA-256 over all the rest: safetensors itself notices a file cut short, but not a
-flipped bit.
+``here`` and ``elsewhere`` are the two sides of `Graph.same_as`. Name and notes are in the metadata, with a SHA-256 over
+all the rest: safetensors itself notices a file cut short, but not a flipped bit.
 """
 
 from __future__ import annotations

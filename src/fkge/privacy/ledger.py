@@ -89,14 +89,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the ledger.
-
-    Attributes:
-        number: counted from 1.
-        kind: "opened", "budgets", "paid", "left" or "anchor lost".
-        time: by this machine's clock, in seconds since 1970.
-        key, release, peer, nbytes: where they apply.
-    """
+    """One entry of the ledger: "opened", "budgets", "paid", "left" or "anchor lost"; `time` in seconds since 1970."""
 
     number: int
     kind: str
