@@ -35,10 +35,9 @@ _KINDS: tuple[Kind, Kind] = ("entity", "relation")
 
 
 def can_record(model: Model) -> bool:
-    """Whether `GraphedStep` runs `model`: ours, and without projections.
+    """Whether `GraphedStep` runs `model`: not with projections, which need each relation once, nor one from elsewhere.
 
-    Projections need each relation once and how many there are in a step changes; a model from elsewhere may do
-    what a graph cannot hold, such as looking at a number.
+    That may do what a graph cannot hold, such as looking at a number.
     """
     return MODELS.get(model.name) is type(model) and not model.projects
 
@@ -150,11 +149,7 @@ class _AtPlaces(Relations):
 
 
 class _Window:
-    """Memory for a chunk of steps that stays where it is, and a cursor at the next of them.
-
-    Args:
-        batch: room is made for as many groups and steps as this one has, of the same sizes and with its facts.
-    """
+    """Memory for steps like those of `batch` that stays where it is, and a cursor at the next of them."""
 
     def __init__(self, batch: Batch) -> None:
         device = batch.head.device
@@ -210,10 +205,6 @@ class _Places:
 
     Every place writes its number at its row; the one that stays is the row's representative, and reading it back gives
     each place its representative. That is a number per row of the table, and never needs to be reset.
-
-    Args:
-        places: ids per step.
-        rows: of the table.
     """
 
     def __init__(self, places: int, rows: int, device: torch.device) -> None:

@@ -296,19 +296,11 @@ class DpTrainer(BaseTrainer):
 
 
 class EagerSteps:
-    """Private steps with noise on every row at every step: any model, device and optimiser.
-
-    Args:
-        tables: what is trained.
-        gradients: sums clipped gradients.
-        source: of the noise.
-        private: optimiser, noise and what is learned.
-    """
+    """Private steps with noise on every row at every step: any model, device and optimiser."""
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
         self._sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
-        self._lr = 0.0
 
     def begin(self, lr: float) -> None:
         """Steps that follow are `lr` long."""

@@ -122,8 +122,7 @@ class Tables:
         """Write `vectors` to the rows `ids`; their optimiser state starts afresh unless kept.
 
         Args:
-            kind: of the rows.
-            ids: (n,) int64.
+            kind, ids: of the rows, (n,).
             vectors: (n, width).
             keep_state: leave the rows' optimiser state as it is.
 
@@ -147,8 +146,7 @@ class Tables:
         """Draw the rows `ids` afresh in every table of `kind`; their state starts afresh, too.
 
         Args:
-            kind: of the rows.
-            ids: (n,) int64.
+            kind, ids: of the rows, (n,).
             seed: of the draws.
         """
         ids = ids.to(self.device)
@@ -161,8 +159,7 @@ class Tables:
         """Add rows after the last, with `vectors` in the main table and fresh draws in the others.
 
         Args:
-            kind: of the rows.
-            vectors: (n, width) for the main table.
+            kind, vectors: of the rows, (n, width).
             seed: of the draws in the other tables.
 
         Returns:

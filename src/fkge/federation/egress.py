@@ -130,8 +130,7 @@ class Egress:
     ) -> Egress:
         """The egress of an owner whose ledger is in `folder`, or in the folder of the setting ``privacy.ledger``.
 
-        A ledger belongs to an owner's graph by the owner's name, not by the graph's content: triples that come or go do
-        not open a new account.
+        A ledger belongs to an owner by name: triples that come or go do not open a new account.
 
         Args:
             folder: of the training.
@@ -140,12 +139,11 @@ class Egress:
             prefix: names the training, for keys in a ledger that others use too.
             at_least: how far the ledger had come before; one that is behind, or gone, is refused.
         """
-        path = folder / "ledger.sqlite"
-        if settings.privacy.ledger is not None:
-            path = Path(settings.privacy.ledger) / f"{owner}.sqlite"
+        common = settings.privacy.ledger
+        path = folder / "ledger.sqlite" if common is None else Path(common) / f"{owner}.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
         ledger = Ledger.open(path, graph=owner, budgets=budgets(settings), at_least=at_least)
-        return cls(settings, ledger, prefix if settings.privacy.ledger is not None else "")
+        return cls(settings, ledger, "" if common is None else prefix)
 
     @property
     def head(self) -> Head | None:

@@ -151,7 +151,13 @@ class FederationSettings(Settings):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        """Refuse settings under which a privacy mode would not hold."""
+        """Refuse settings under which a privacy mode would not hold, and a lone training's schedule, of no use here."""
+        for key in ("epochs", "validate_every", "patience"):
+            if getattr(self.train, key) != TrainSettings.model_fields[key].default:
+                raise ValueError(
+                    f"train.{key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs, "
+                    "test_every and patience"
+                )
         mode = self.privacy.mode
         if mode == "paper" and not self.translate.startswith("ppat"):
             raise ValueError('privacy mode "paper" is about the adversarial game; say translate = "ppat"')
@@ -173,17 +179,6 @@ class FederationSettings(Settings):
         """How the shared track trains: as the owner does, but for what differential privacy requires."""
         return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
 
-    @model_validator(mode="after")
-    def _one_clock(self) -> Self:
-        """Refuse settings of a lone training's schedule, which would be ignored here."""
-        for key in ("epochs", "validate_every", "patience"):
-            if getattr(self.train, key) != TrainSettings.model_fields[key].default:
-                raise ValueError(
-                    f"train.{key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs, "
-                    "test_every and patience"
-                )
-        return self
-
     @property
     def total_epochs(self) -> int:
         """Epochs that every arm of an experiment spends."""
@@ -193,6 +188,5 @@ class FederationSettings(Settings):
         """The part of this that configures the protocol; peers in `refuses` are neither served nor requested from."""
         return ProtocolConfig(
             gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
-            answer=self.answer,
-            refuses=frozenset(refuses), avoids=frozenset(refuses),
+            answer=self.answer, refuses=frozenset(refuses), avoids=frozenset(refuses),
         )  # fmt: skip

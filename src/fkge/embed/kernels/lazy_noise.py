@@ -136,7 +136,6 @@ class LazySteps:
         self.names = [name for name in TABLES if name == "entity" or gradients.learn]
         self.steps = steps
         self.now = 0
-        self._lr = 0.0
         self._pending: dict[str, _Pending] = {}
         self._done: dict[str, Array] = {}
         self._slots: dict[str, Array] = {}
@@ -157,12 +156,9 @@ class LazySteps:
         """One step on all examples of `parts`, at most `size` row visits in all. Returns their summed loss."""
         loss, used = 0.0, dict.fromkeys(TABLES, 0)
         for part in parts:
-            touched_ids = {
-                "entity": torch.cat([part.head, part.tail, part.negative.flatten()]),
-                "relation": part.relation,
-            }
+            ids = {"entity": torch.cat([part.head, part.tail, part.negative.flatten()]), "relation": part.relation}
             for name in self.names:
-                self._catch_up(name, touched_ids[name].numpy())
+                self._catch_up(name, ids[name].numpy())
             added, used["entity"], used["relation"] = self.gradients.run(
                 part, *(self._buffer(name, size, used[name]) for name in TABLES)
             )
