@@ -14,9 +14,23 @@ from typing import Any
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
-from fkge.federation.events import Begin, Event, Finished, Lost, Received, Served
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+)
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, HostRole, ReceivedUpdate
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
 from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol

@@ -34,8 +34,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fkge.errors import PeerError
-from fkge.federation.events import Begin, Event, Finished, Joined, Lost, Received, Served, Wake
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Joined,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+    Wake,
+)
 from fkge.federation.messages import Abort, Accept, Defer, Peer, Refuse, Request, Signal
 
 

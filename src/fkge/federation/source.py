@@ -1,26 +1,7 @@
 """Read a federation from a folder or a TOML file: each owner's graph and policy, and the links between owners.
-`fkge.graph` reads the graphs.
 
-A federation is a folder with a folder per owner (anything `read_graph` reads) and ``aligned/A__B.entities.tsv``,
-``aligned/A__B.relations.tsv`` with one link per line; or a TOML file:
-
-    [owners.clinic]
-    graph = "clinic.nt"                  # a path relative to this file, or pykeen:NAME
-    refuses = ["shop"]                   # peers it does not exchange with
-    policy = "clinic.policy.toml"        # which of its triples are shareable; all of them if there is none
-    [owners.clinic.train]                # what differs from the [train] of all
-    model = "TransR"
-
-    [owners.genes]
-    graph = "genes"
-
-    [[links]]
-    between = ["clinic", "genes"]
-    entities = "clinic-genes.tsv"        # or same = true for equal labels
-    relations = "clinic-genes.relations.tsv"
-
-In a folder, ``policies/OWNER.toml`` is an owner's policy. Where there is no such file or folder, an embedded
-federation of that name (`fkge.data`) is read.
+docs/reference/files.md describes both. `fkge.graph` reads the graphs. Where there is no such file or folder, an
+embedded federation of that name (`fkge.data`) is read.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """The owner's sharing policy: which of its triples may leave a trace in what others see.
 
-A policy is a TOML file. `default` says what happens to a triple that no rule matches; the rules follow in
-order, and of those that match a triple **the last one wins**. So the file reads from the general to the
-particular, `default` being the most general rule of all, and a rule added at the end always takes effect:
-nothing above it can undo it. ::
+A policy is a TOML file; docs/reference/files.md lists its keys. `default` says what happens to a triple that no rule
+matches; of the rules that match a triple **the last one wins**. So the file reads from the general to the particular,
+and a rule added at the end always takes effect. ::
 
     default = "share"            # or "keep"
-
-    [[rules]]
-    share = false
-    relation = "diagnosis"       # a label, or a list of them; also entity (head or tail), head, tail
 
     [[rules]]
     share = false
@@ -17,18 +12,9 @@ nothing above it can undo it. ::
     of = "entity"                # … of this place: entity (by default), head, relation or tail
 
     [[rules]]
-    share = false
-    source = "hospital.nt"       # the triples of this file, in any format a graph can be read from
-
-    [[rules]]
     share = true
     head = "patient/17"          # several keys in one rule: all of them must match
     relation = ["lives in", "born in"]
-
-    [[rules]]
-    share = false
-    fraction = 0.2               # for experiments: a pseudo-random fifth of all triples
-    seed = 1
 
 A rule looks at a triple's three labels and at nothing else, so no triple's answer depends on another triple. That is
 what makes the guarantee of `Policy.shareable` exact.
