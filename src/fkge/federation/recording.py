@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Required, TypedDict
 
 from fkge.federation.events import Event
 
@@ -77,9 +77,22 @@ class Recorder:
             self._pauses = 0
 
 
-def read_recording(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+class Record(TypedDict, total=False):
+    """A line of a recording; `what` is always there, the others where they apply (see `Recorder`)."""
+
+    what: Required[str]
+    kind: str
+    fields: dict[str, str]
+    peer: str
+    size: int
+    sha256: str
+    count: int
+    trained: bool
+
+
+def read_recording(path: Path) -> Iterator[tuple[Record, bytes]]:
     """The records of a recording, each with the bytes of the message it received, if any."""
     with path.open("rb") as file:
         while line := file.readline():
-            record = json.loads(line)
+            record: Record = json.loads(line)
             yield record, file.read(record["size"]) if record["what"] == "heard" else b""

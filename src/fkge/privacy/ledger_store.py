@@ -98,12 +98,7 @@ class Tally:
 class Chain:
     """The open database. All reading and writing happens in a transaction, one process and one thread at a time.
 
-    Args:
-        path: the database.
-        anchor: where the anchor is; by default where it was created, beside the database.
-        create: the first row's content if there is no database yet; None: there must be one.
-        at_least: a head that the database must have come by.
-        accept_lost_anchor: continue from the database as it is if its anchor is gone. A row then says so.
+    The arguments are those of `Ledger.open`; `create` is the first row's content if there is no database yet.
 
     Attributes:
         unread: committed rows, by this process or others, that the owner of the chain has not taken out yet.
