@@ -53,9 +53,7 @@ def create_once(path: Path, data: bytes, *, private: bool = False) -> None:
     """Create a file, complete and synced; if it exists, or another process is faster, that file stays.
 
     Args:
-        path: the file to create.
-        data: its content.
-        private: only the current user may read the file, from the moment it exists.
+        path, data, private: see `write_atomically`.
     """
     if path.exists():
         return
@@ -112,10 +110,9 @@ def read_json(path: Path, advice: str, *keys: str) -> dict[str, Any]:
 
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[None]:
-    """Remove what the block wrote into a new or empty folder if it fails or is interrupted.
+    """Remove what the block wrote into a new or empty folder if it fails, unless with `RunError`: then it is another's.
 
-    A folder that already holds something is never touched, nor is one whose creation fails with `RunError`, which says
-    that it belongs to another run.
+    A folder that already holds something is never touched.
     """
     existed = folder.exists()
     if existed and any(folder.iterdir()):

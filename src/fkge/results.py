@@ -32,11 +32,7 @@ class ResultModel(BaseModel):
 
     @classmethod
     def read(cls, path: Path, way_out: str) -> Self:
-        """Read what `write` wrote.
-
-        Args:
-            path: the file.
-            way_out: what the user can do about a damaged file; ends the error's sentence.
+        """Read what `write` wrote; `way_out` is what the user can do about a damaged file.
 
         Raises:
             RunError: the file is damaged, or not of this kind.

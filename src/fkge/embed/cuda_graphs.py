@@ -1,13 +1,11 @@
 """Training steps on a GPU, recorded once as a CUDA graph and replayed: one launch a step instead of some hundred.
 
-A step of a few hundred positives is so little work for a GPU that nearly all of its time goes into launching
-kernels one after the other. A graph launches them together, at a price: memory must stay where it was and shapes
-must stay what they were when it was recorded. So
+A step of a few hundred positives is so little work for a GPU that nearly all of its time goes into launching kernels. A
+graph launches them together, but memory and shapes must stay what they were when it was recorded. So
 
 - a chunk of steps is copied into memory that stays, and a cursor on the device points at the next step (`_Window`);
-- rows are gathered place by place, not as unique rows: how many of those there are changes from step to step. Every
-  place of a row then works out the row's new numbers, all of them the same, and writes them (`_Places`). The cost of
-  a step does not depend on the size of the tables, and nothing is as large as a table;
+- rows are gathered place by place, not as unique rows, whose number changes from step to step. Every place of a row
+  then works out the row's new numbers, all of them the same, and writes them (`_Places`);
 - a step shorter than the longest repeats its last group with weight 0: rows it names anyway, nothing added;
 - the recording is made again when a table's memory or shape, the facts or the sizes of a step have changed.
 

@@ -114,13 +114,11 @@ class DpSettings(Settings):
         return epochs * self.steps
 
     def rate_for(self, noise: float, steps: int, dim: int, margin: float) -> float:
-        """The learning rate of `steps` steps under `noise`: `lr`, or what `travel` asks for.
+        """The learning rate: `lr`, or what `travel` asks for.
 
         Args:
-            noise: σ of every step.
-            steps: of the whole plan.
-            dim: width of an entity's row.
-            margin: of the loss.
+            noise, steps: σ of every step of the whole plan, and their number.
+            dim, margin: width of an entity's row, and margin of the loss.
 
         Raises:
             SettingsError: `travel` counts in margins, and there is none.
@@ -185,15 +183,10 @@ class DpTrainer(BaseTrainer):
         return len(self._columns[0])
 
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
-        """Finish the current epoch. When it returns, and whenever `stop` is asked, the tables have all their noise.
+        """Finish the current epoch, as `Trainer.run_epoch`. Whenever `stop` is asked, the tables have all their noise.
 
-        Args:
-            task: shows progress after every chunk.
-            stop: asked between chunks; True leaves the epoch where it is, to be finished by the next call.
-
-        Returns:
-            The mean loss of the sampled triples, or None if the epoch was stopped. Neither it nor the progress is
-            protected: never release them, or base on them what is released.
+        Neither the loss that is returned nor the progress is protected: never release them, or base on them what is
+        released.
         """
         steps, each = self.private.steps, self._steps_per_chunk
         self._steps.begin(self.lr)

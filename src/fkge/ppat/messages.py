@@ -132,8 +132,7 @@ def check_vectors(message: Message, vectors: object, shape: tuple[int | None, in
     """Raise `PeerError` unless `vectors` is a dense CPU tensor of this shape and type with numbers within ±`LIMIT`.
 
     Args:
-        message: for its name in the error.
-        vectors: a field of it.
+        message, vectors: a field of it, and the message for its name in the error.
         shape: (rows, width); rows None for any number of them.
         dtype: the type both sides use.
     """

@@ -12,8 +12,8 @@ not left may be used after a crash, for the same release, without paying twice: 
 that has left may not: drawing its noise again would be a second release. What has left may go to further peers as it
 is, free of charge.
 
-The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw. How the ledger
-is protected against crashes, changes and rollbacks, and what is not detected, is in `fkge.privacy.ledger_store`.
+The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw.
+`fkge.privacy.ledger_store` says how the ledger is protected, and what is not detected.
 """
 
 from __future__ import annotations
@@ -194,7 +194,6 @@ class Ledger:
         """
         if not key or not isinstance(release, Release):
             raise PrivacyError(f"only a Release can be paid for, under a key; got {release!r} under {key!r}")
-        refused: tuple[Budget, list[Release]] | None = None
         with self._transaction():
             if key in self._left:
                 raise AlreadyLeft(
@@ -208,14 +207,12 @@ class Ledger:
             budget = self._budget_for(release)
             before = self._sum(release.of)
             self._chain.crash_point("pay")
-            if budget.epsilon < math.inf and not fits([*before, release], budget.epsilon, budget.delta):
-                refused = budget, before
-            else:
+            if budget.epsilon == math.inf or fits([*before, release], budget.epsilon, budget.delta):
                 self._chain.crash_point("checked")
                 body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": time.time()}
                 self._chain.append("paid", body)
-        if refused is not None:
-            raise _over_budget(release, *refused)
+                return
+        raise _over_budget(release, budget, before)  # outside: to price what would fit takes a while
 
     def leave(self, key: str, peer: str, nbytes: int, *, first: bool = False) -> None:
         """Record, before the first byte goes, that what was paid for under `key` leaves to `peer`.

@@ -103,16 +103,13 @@ class Companions(Generic[Anchor]):
         write_atomically(self.anchor, canonical(vars(anchor)))
 
     def check_link(self, due: int, number: int, intact: bool, place: str | Path | None = None) -> None:
-        """Check that a record follows the one before.
+        """Check that a record follows the one before (`LedgerError`).
 
         Args:
             due: the number that comes next.
             number: the record's number.
             intact: whether its hash fits its content and the hash before.
             place: where the record is, for the message; by default the log.
-
-        Raises:
-            LedgerError: it does not.
         """
         if number != due:
             change = "entries were removed or moved" if number > due else "it was moved or inserted"
