@@ -1,9 +1,8 @@
 """Common initial vectors: owners that align before training start aligned rows from the same values, without a server.
 
 Every row gets a token, at first 64 random bits that its owner draws. Each pair of owners exchanges the tokens of its
-common rows and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any
-chain of owners, carry one token, and a row's initial vector is a function of (seed, token). Labels
-have no part in it.
+common rows and both keep the smaller, until nothing changes. Then all rows that are linked, through any chain of
+owners, carry one token, and a row's initial vector is a function of (seed, token).
 
 What this tells a peer, beyond which rows it shares with the sender:
 

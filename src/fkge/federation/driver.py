@@ -181,11 +181,7 @@ class Driver:
             self.save()
 
     def save_if_resumable(self) -> None:
-        """Save a state that training can resume from.
-
-        An epoch with a peer's virtual triples that broke off cannot be finished without them: the older checkpoint
-        stays.
-        """
+        """Save a state that training can resume from; a broken epoch with a peer's virtual triples is none."""
         owner = self.owner
         if owner.can_save and not (owner.trainer.chunk > 0 and owner.settings.neighbours):
             self.save()

@@ -153,14 +153,10 @@ class Egress:
     # -- paying --------------------------------------------------------------------------------------
 
     def pay_for_epoch(self, epoch: int, steps: Release) -> None:
-        """Pay for the steps of one epoch of DP-SGD, before the first of them is made.
+        """Pay for the steps of one epoch of DP-SGD (`dp_sgd`), before the first of them is made.
 
         An epoch that was paid for and has not left costs nothing again. One that has left may be made again, from an
         older checkpoint for instance, but that is another release: it gets another key and is paid for.
-
-        Args:
-            epoch: its number.
-            steps: all of its steps; see `dp_sgd`.
 
         Raises:
             BudgetError: that exceeds the budget.
@@ -257,16 +253,13 @@ class Egress:
             return
         if isinstance(released.protection, Unprotected):
             self._count(released.protection.what, peer, nbytes)
-        elif isinstance(released.message, Update):
-            if self._pending:
-                self.save()  # once it has left, it must not be made again
-                for key in self._pending:  # no other process may have released these epochs
-                    self.ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
-                self._pending.clear()
-            else:
-                self.ledger.leave(released.protection, peer, nbytes)
+        elif isinstance(released.message, Update) and self._pending:
+            self.save()  # once it has left, it must not be made again
+            for key in self._pending:  # no other process may have released these epochs
+                self.ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
+            self._pending.clear()
         else:
-            if self.ledger.state(released.protection) == "paid":
+            if not isinstance(released.message, Update) and self.ledger.state(released.protection) == "paid":
                 self.save()  # so that a checkpoint knows how far the ledger had come
             self.ledger.leave(released.protection, peer, nbytes)
 
@@ -298,12 +291,10 @@ class Egress:
 
     @property
     def charged(self) -> float | None:
-        """ε of all that was paid for up to two seconds ago; None where nothing has a price.
-
-        For display: to price sampled steps takes a tenth of a second, which is more than some steps take.
-        """
+        """ε of all that was paid for up to two seconds ago, for display; None where nothing has a price."""
         if self.ledger is None or not self.ledger.budgets:
             return None
+        # To price sampled steps takes a tenth of a second, which is more than some steps take.
         if self._charged is None or time.monotonic() - self._priced > _SECONDS_BETWEEN_TALLIES:
             self._charged = max(self.ledger.charged(budget) for budget in self.ledger.budgets)
             self._priced = time.monotonic()
@@ -314,11 +305,10 @@ class Egress:
         if self.ledger is None:
             return None
         self.settle()
-        statement = describe(self.ledger)
+        said = describe(self.ledger)
         return PrivacyAccount(
-            mode=self._mode, budgets=statement.budgets, unprotected=statement.unprotected,
-            uncovered=statement.uncovered,
-        )  # fmt: skip
+            mode=self._mode, budgets=said.budgets, unprotected=said.unprotected, uncovered=said.uncovered
+        )
 
 
 def budgets(settings: FederationSettings) -> list[Budget]:

@@ -213,12 +213,8 @@ class Participant:
     # -- exchanges -----------------------------------------------------------------------------------
 
     def _exchange(self, peer: str, session: int, message: Any, from_client: bool) -> Received | Served | None:
-        """Process a message within an exchange; what to report to the protocol, if it was the last one.
-
-        Sessions are numbered by their hosts, so two exchanges with one peer, one in each direction, may have the same
-        number. The kind of message says which of them it belongs to: clients open and hosts answer.
-        """
-        key = (peer, session)
+        """Process a message within an exchange; what to report to the protocol, if it was the last one."""
+        key = (peer, session)  # two exchanges with a peer, one in each direction, may have the same
         if from_client and (host := self._hosts.get(key)) is not None:
             self._send(peer, host.step(message), session)
             if host.update is not None:

@@ -116,8 +116,7 @@ def orthogonalize(mapping: Tensor, beta: float) -> Tensor:
     """Return (1+β)W − β(WWᵀ)W, MUSE's step towards orthogonality.
 
     It moves each singular value s to s + βs(1 − s²) and leaves the singular vectors alone, so all min(d_client, d_host)
-    of them tend to 1. If W is wide, WWᵀ tends to the identity: lengths and angles are kept. If W is tall, WᵀW does: W
-    drops d_client − d_host directions and keeps the others as they are. (WWᵀ)W = W(WᵀW); the smaller is computed.
+    of them tend to 1. (WWᵀ)W = W(WᵀW); the smaller is computed.
     """
     if mapping.shape[0] <= mapping.shape[1]:
         return (1 + beta) * mapping - beta * (mapping @ mapping.T) @ mapping

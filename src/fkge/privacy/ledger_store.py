@@ -150,9 +150,7 @@ class Chain:
             raise
 
     def _prepare(self, existed: bool, create: bool, accept_lost_anchor: bool) -> bool:
-        """Create anchor and key of a new ledger, in this order, then the database can follow.
-
-        So none can be missing while a later one exists; one that is missing all the same was removed.
+        """Create anchor, then key of a new ledger, so that one that is missing was removed.
 
         Returns:
             Whether a lost anchor was accepted.
@@ -191,8 +189,7 @@ class Chain:
     def transaction(self) -> Iterator[None]:
         """Hold the database, up to date; what is appended is durable, and anchored, when the block ends.
 
-        At most one row or note in a transaction: after a crash the anchor may lag one step behind, and no more. If
-        anything is raised before the commit, nothing was written.
+        At most one row or note in a transaction: after a crash the anchor may lag one step behind, and no more.
         """
         with self._exclusive():
             self._catch_up()

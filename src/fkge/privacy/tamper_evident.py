@@ -64,11 +64,7 @@ class Companions(Generic[Anchor]):
         create_once(self.key, secrets.token_bytes(_KEY_BYTES), private=True)
 
     def read_key(self) -> bytes:
-        """Return the key.
-
-        Raises:
-            LedgerError: it is missing, damaged, or others may read it.
-        """
+        """Return the key; `LedgerError` if it is missing, damaged, or others may read it."""
         try:
             if self.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise self.error(f"others may read its key {self.key}", f"Run: chmod 600 {self.key.name}")
@@ -86,11 +82,7 @@ class Companions(Generic[Anchor]):
         create_once(self.anchor, canonical(vars(anchor)))
 
     def read_anchor(self) -> Anchor:
-        """Return how far the log had come.
-
-        Raises:
-            LedgerError: the anchor is lost or damaged.
-        """
+        """Return how far the log had come; `LedgerError` if the anchor is lost or damaged."""
         try:
             return from_fields(self._form, json.loads(self.anchor.read_bytes()))
         except FileNotFoundError:
@@ -118,16 +110,12 @@ class Companions(Generic[Anchor]):
             raise self.error(f"entry {number} was altered, moved or inserted", place=place)
 
     def check_reached(self, anchored: int, seen: str, reached: int, found: str | None) -> None:
-        """Check that the log goes on from what its anchor has seen.
+        """Check that the log is not shorter than its anchor, nor has another history (`LedgerError`).
 
         Args:
-            anchored: the number of records that the anchor has seen.
-            seen: the hash that it has seen there.
+            anchored, seen: the number of records that the anchor has seen, and the hash of the last.
             reached: the number of records in the log.
             found: the log's hash at record `anchored`; None if that is not known.
-
-        Raises:
-            LedgerError: it is shorter, or has another history.
         """
         if reached < anchored:
             raise self.error(
