@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from fkge.errors import RunError
+
+JsonObject: TypeAlias = dict[str, Any]
+"""What a JSON file or answer holds, by key."""
 
 _POLL_SECONDS = 0.005
 
@@ -84,7 +87,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_json(path: Path, advice: str, *keys: str) -> dict[str, Any]:
+def read_json(path: Path, advice: str, *keys: str) -> JsonObject:
     """Read a file that holds a JSON object.
 
     Args:

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,11 +18,8 @@ from torch import Tensor
 from fkge.embed.tables import Tables
 from fkge.embed.trainer import Trainer, make_tables
 from fkge.errors import FkgeError, RunError
-from fkge.files import replacing
+from fkge.files import JsonObject, replacing
 from fkge.settings import TrainSettings
-
-State: TypeAlias = dict[str, Any]
-"""What a file says beside its tensors: plain JSON values, as its kind has them."""
 
 _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
 _DIGEST = "digest"
@@ -57,7 +53,7 @@ def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]
     return tables, settings
 
 
-def save_checkpoint(path: Path, trainer: Trainer, about: State) -> None:
+def save_checkpoint(path: Path, trainer: Trainer, about: JsonObject) -> None:
     """Write the whole state of a training.
 
     Args:
@@ -69,7 +65,7 @@ def save_checkpoint(path: Path, trainer: Trainer, about: State) -> None:
     save_tensors(path, _CHECKPOINT, trainer.tables.export(state=True), state)
 
 
-def load_checkpoint(path: Path, trainer: Trainer) -> State:
+def load_checkpoint(path: Path, trainer: Trainer) -> JsonObject:
     """Put `trainer` where `save_checkpoint` found it; return its `about`.
 
     Raises:
@@ -79,13 +75,13 @@ def load_checkpoint(path: Path, trainer: Trainer) -> State:
     try:
         trainer.tables.load(tensors)
         trainer.move_to(state["trainer"])
-        about: State = state["about"]
+        about: JsonObject = state["about"]
     except (KeyError, FkgeError) as error:
         raise RunError(f"{path}: does not fit this run: {error}") from None
     return about
 
 
-def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: State, digest: bool = False) -> None:
+def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: JsonObject, digest: bool = False) -> None:
     """Write named tensors and a JSON-able state as one file of this `kind`, in one step.
 
     Args:
@@ -103,7 +99,7 @@ def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: St
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
 
 
-def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], State]:
+def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], JsonObject]:
     """Return the tensors and the state that `save_tensors` wrote.
 
     Raises:
@@ -125,7 +121,7 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], State]:
         raise RunError(f"{path}: is damaged or no safetensors file ({error})") from None
 
 
-def _digest(tensors: Mapping[str, Tensor], state: State) -> str:
+def _digest(tensors: Mapping[str, Tensor], state: JsonObject) -> str:
     """BLAKE2b over state and tensors."""
     digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -49,16 +49,16 @@ class Vocabulary(tuple[str, ...]):
         try:
             return self._ids[label]
         except KeyError:
-            raise UnknownLabelError(self.kind, label, self._near(label)) from None
+            raise self.unknown(label) from None
 
-    def _near(self, label: str) -> Sequence[str]:
-        """Labels worth comparing with a mistyped one; to compare with each of a million takes minutes."""
-        if len(self) <= 20_000:
-            return self
-        place = bisect.bisect_left(self, label)
-        around = self[max(0, place - 50) : place + 50]
-        containing = (known for known in self if label in known)
-        return list(dict.fromkeys((*around, *itertools.islice(containing, 200))))
+    def unknown(self, label: str) -> UnknownLabelError:
+        """The error that names labels like this one, which there is not."""
+        near: Iterable[str] = self
+        if len(self) > 20_000:  # to compare with each of a million takes minutes
+            place = bisect.bisect_left(self, label)
+            around = self[max(0, place - 50) : place + 50]
+            near = dict.fromkeys((*around, *itertools.islice((known for known in self if label in known), 200)))
+        return UnknownLabelError(self.kind, label, near)
 
 
 @dataclass(frozen=True, eq=False)

@@ -371,11 +371,7 @@ def _unknown_labels(rule: Rule, graph: Graph, most: int = 5) -> Iterable[str]:
     for place in _COLUMNS:
         vocabulary = _vocabulary(graph, place)
         unknown = [label for label in getattr(rule, place) or () if label not in vocabulary]
-        for label in unknown[:most]:
-            try:
-                vocabulary.id(label)
-            except UnknownLabelError as error:
-                yield f"{place}: {error}"
+        yield from (f"{place}: {vocabulary.unknown(label)}" for label in unknown[:most])
         if len(unknown) > most:
             yield f"{place}: {len(unknown) - most:,} more labels do not occur"
 

@@ -84,7 +84,11 @@ class RdfReader:
         for what, count in skipped.items():
             builder.notes.append(f"{path.name}: {count:,} statements with {what} are skipped.")
         if len(rows) == before:
-            raise _no_triples(path, statements, skipped["literals"])
+            if not statements:
+                raise GraphError(path, "holds no triples", "It needs at least one statement.")
+            found = f"{statements:,} statements, {skipped['literals']:,} of them with literals"
+            advice = 'To make literals entities, read it with literals="keep".'
+            raise GraphError(path, f"holds no triples between entities ({found})", advice)
 
     def _label(self, term: object, has_nameless: bool) -> str | None:
         """The label of a term other than an IRI, or None for one that is to be skipped."""
@@ -108,10 +112,3 @@ def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
         line -= 1
     advice = f"Correct the file, or give it the ending of its format ({', '.join(RDF_ENDINGS)})."
     return GraphError(path, f"is not valid RDF ({message})", advice, line)
-
-
-def _no_triples(path: Path, statements: int, literals: int) -> GraphError:
-    if not statements:
-        return GraphError(path, "holds no triples", "It needs at least one statement.")
-    problem = f"holds no triples between entities ({statements:,} statements, {literals:,} of them with literals)"
-    return GraphError(path, problem, 'To make literals entities, read it with literals="keep".')

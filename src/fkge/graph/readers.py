@@ -58,20 +58,15 @@ def read_graph(
     address = str(path)
     path = bundled_folder(address) if address.startswith(PREFIX) else Path(path)
     builder = Builder()
-    if path.is_dir():
-        name = path.resolve().name
-        if is_openke(path):
-            read_openke(path, builder, progress)
-        else:
-            files = _find_splits(path)
-            rdf = RdfReader(builder, literals, progress)
-            for split, file in files.items():
-                _read_file(file, split, builder, rdf, progress)
-    elif path.exists():
-        name = _stem_and_ending(path)[0]
-        _read_file(path, "train", builder, RdfReader(builder, literals, progress), progress)
-    else:
+    if not path.exists():
         raise _missing(path)
+    name = path.resolve().name if path.is_dir() else _stem_and_ending(path)[0]
+    if is_openke(path):
+        read_openke(path, builder, progress)
+    else:
+        rdf = RdfReader(builder, literals, progress)
+        for split, file in (_find_splits(path) if path.is_dir() else {"train": path}).items():
+            _read_file(file, split, builder, rdf, progress)
     return builder.graph(name, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
 
 

@@ -91,16 +91,15 @@ class PpatClient(Role[FromHost, FromClient | None]):
         self._velocity, self._mapping = velocity, mapping
 
     def _next(self) -> FromClient:
-        return self._candidate() if self.settings.candidate_due(self._done) else self._sample()
+        if not self.settings.candidate_due(self._done):
+            return self._sample()
+        around = None if self._neighbours is None else self._neighbours @ self._mapping
+        return Candidate(self._done, self._rows @ self._mapping, around)
 
     def _sample(self) -> Samples:
         chosen = torch.randint(len(self._rows), (self.settings.batch_of(len(self._rows)),), generator=self._generator)
         self._batch = self._rows[chosen]
         return Samples(self._done, self._batch @ self._mapping)
-
-    def _candidate(self) -> Candidate:
-        around = None if self._neighbours is None else self._neighbours @ self._mapping
-        return Candidate(self._done, self._rows @ self._mapping, around)
 
 
 def initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

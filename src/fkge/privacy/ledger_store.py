@@ -27,10 +27,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from fkge.errors import LedgerError
-from fkge.files import FileLock
+from fkge.files import FileLock, JsonObject
 from fkge.privacy.tamper_evident import GENESIS, Companions, canonical, digest, from_fields
 
 _LOCK_SECONDS = 60.0
@@ -43,10 +43,6 @@ _SCHEMA = (
     "CREATE TABLE tallies (what TEXT, peer TEXT, notes INT, nbytes INT, PRIMARY KEY (what, peer)) WITHOUT ROWID",
     "CREATE TABLE head (rows INTEGER, notes INTEGER, chain TEXT, seal TEXT, previous TEXT)",
 )
-
-
-Body: TypeAlias = Mapping[str, Any]
-"""What a row says: plain JSON values."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Row:
 
     number: int
     kind: str
-    body: Body
+    body: JsonObject
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ class Chain:
         path: Path,
         *,
         anchor: Path | None = None,
-        create: Body | None = None,
+        create: JsonObject | None = None,
         at_least: Head | None = None,
         accept_lost_anchor: bool = False,
     ) -> None:
@@ -202,7 +198,7 @@ class Chain:
             self.crash_point("written")
             self._commit()
 
-    def append(self, kind: str, body: Body) -> None:
+    def append(self, kind: str, body: JsonObject) -> None:
         """Add a row, within a transaction."""
         number, text = self.head.rows + 1, canonical(body).decode()
         chain = self._hash("row", self.head.chain, number, kind, text)
@@ -343,7 +339,7 @@ class Chain:
         values = (self.head.rows, self.head.notes, self.head.chain, self.head.seal, previous)
         self._db.execute("UPDATE head SET rows = ?, notes = ?, chain = ?, seal = ?, previous = ?", values)
 
-    def _create(self, first: Body) -> None:
+    def _create(self, first: JsonObject) -> None:
         """Create the tables and the first row, in one commit, unless another process was faster."""
         with self._exclusive():
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
