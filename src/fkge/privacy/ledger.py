@@ -317,9 +317,8 @@ class Ledger:
     def _transaction(self) -> Iterator[None]:
         """Hold the ledger, with what other processes have written taken in."""
         with self._chain.transaction():
-            while self._chain.unread:
-                self._take(self._chain.unread[0])
-                self._chain.unread.popleft()  # not before: a row that cannot be read is refused again and again
+            for row in self._chain.rows[len(self._entries) : self._chain.head.rows]:
+                self._take(row)
             yield
 
     def _take(self, row: Row) -> None:

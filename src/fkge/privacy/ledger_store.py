@@ -22,8 +22,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -97,9 +96,9 @@ class Chain:
     The arguments are those of `Ledger.open`; `create` is the first row's content if there is no database yet.
 
     Attributes:
-        unread: committed rows, by this process or others, that the owner of the chain has not taken out yet.
-        tallies: by (what, peer), as of the last transaction.
-        head: likewise.
+        head: as of the last transaction, or in one.
+        rows: by this process or others; those beyond ``head.rows`` were never committed.
+        tallies: by (what, peer).
 
     Raises:
         LedgerError: it is missing, altered, rolled back, or of another key.
@@ -116,9 +115,7 @@ class Chain:
     ) -> None:
         self.path = path
         self._mutex = threading.Lock()
-        self.unread: deque[Row] = deque()
-        self._queued = 0  # the last row that was put there
-        self._appended: Row | None = None  # in this transaction
+        self.rows: list[Row] = []
         self.tallies: Mapping[tuple[str, str], Tally] = {}  # replaced, never changed
         self.head = Head()
         existed = has_content(path)
@@ -203,7 +200,7 @@ class Chain:
         number, text = self.head.rows + 1, canonical(body).decode()
         chain = self._hash("row", self.head.chain, number, kind, text)
         self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", (number, kind, text, chain))
-        self._appended = Row(number, kind, body)
+        self.rows[self.head.rows :] = [Row(number, kind, body)]
         self._move_to(replace(self.head, rows=number, chain=chain))
 
     def note(self, what: str, peer: str, nbytes: int, times: int = 1) -> None:
@@ -235,7 +232,7 @@ class Chain:
         """Hold the only transaction; if it fails, what is known of the database is what it was at the last commit."""
         with self._mutex, self._locked(), self._errors_named():
             self._db.execute("BEGIN IMMEDIATE")
-            self._known, self._appended = (self.tallies, self.head), None
+            self._known = self.tallies, self.head
             try:
                 yield
             except BaseException:
@@ -289,14 +286,8 @@ class Chain:
         self.tallies = {(what, peer): Tally(notes, nbytes) for what, peer, notes, nbytes in tallies}
         if not typed or head.seal != self._seal(head, str(previous)):
             raise self._files.error("its head, or the tally of what left unprotected, was altered")
+        self.rows[self.head.rows :] = new
         self.head = head
-        self._queue(new)
-
-    def _queue(self, rows: Iterable[Row]) -> None:
-        """Hand committed rows on, each once, however often they are read."""
-        new = [row for row in rows if row.number > self._queued]
-        self.unread += new
-        self._queued += len(new)
 
     def _check_anchor(self) -> None:
         anchor, head = self._files.read_anchor(), self.head
@@ -354,7 +345,6 @@ class Chain:
         """Make the transaction durable, then bring the anchor up to date."""
         self._db.execute("COMMIT")
         self._known = self.tallies, self.head
-        self._queue([self._appended] if self._appended else [])
         self.crash_point("committed")
         self._files.write_anchor(self.head)
         self.crash_point("anchored")
