@@ -14,8 +14,8 @@ What this tells a peer, beyond which rows it shares with the sender:
   number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known). A simulation
   derives that seed from its own, so that a run repeats; there it is no secret.
 
-Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
-chose, or all from one; training removes the harm, and the owner learns nothing by it.
+Known weakness: a dishonest owner can send small tokens. Rows then start from vectors it chose, or all from one;
+training removes the harm, and the owner learns nothing by it.
 """
 
 from __future__ import annotations
@@ -87,13 +87,8 @@ class Tokens:
             if got is None or got.dtype != np.uint64 or got.shape != ids.shape:
                 what = "none" if got is None else f"{got.dtype} {got.shape}"
                 raise SettingsError(f"{len(ids)} uint64 tokens of the common {kind} rows are due, got {what}")
-        changed = False
-        for kind in KINDS:
-            ids = common.ids(kind)
-            mine, smaller = self._tokens[kind][ids], np.minimum(self._tokens[kind][ids], received[kind])
-            changed |= bool((smaller != mine).any())
-            self._tokens[kind][ids] = smaller
-        return changed
+        own = self.of(common)
+        return self.adopt(common, {kind: np.minimum(own[kind], received[kind]) for kind in KINDS})
 
     def adopt(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
         """Take over the tokens on which the partner of `common` agreed with others, even larger ones.

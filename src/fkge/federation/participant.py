@@ -46,13 +46,10 @@ class RoundReport:
     """One round of training, as the trace has it.
 
     Attributes:
-        initial: it was the first training.
         peers: whose updates were aggregated.
         epoch: epochs so far; epochs: those of this round.
         score: on validation triples, if a test was due; best: the highest so far; improved: this one is.
-        backtracked: the owner rolled back to its best vectors.
-        sent: bytes so far, to all peers.
-        spent: ε so far, where something has a price.
+        sent: bytes so far, to all peers; spent: ε so far, where something has a price.
     """
 
     initial: bool

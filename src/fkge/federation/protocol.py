@@ -66,11 +66,7 @@ class ProtocolConfig:
     """How an owner behaves in the protocol.
 
     Attributes:
-        gather: request from all peers that have news before training, rather than from one at a time (the paper).
-        window: with `gather`, seconds to give peers to come up with news, once one of them has.
-        train_alone: train on one's own vectors when no peer has news (the paper's self-iterative training); else sleep.
-        period: seconds of sleep, if no message wakes the owner before; then it trains alone once.
-        answer: seconds after which an exchange without progress is abandoned.
+        gather, window, train_alone, period, answer: see `FederationSettings`.
         patient: where no peer is there at all, sleep and train alone once in a while, rather than all the time: peers
             that are away may come back, or come for the first time.
         refuses: peers never translated for.

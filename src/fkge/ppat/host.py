@@ -51,11 +51,7 @@ class Teachers:
     Args:
         rows: Y, (n, d).
         settings: of the game.
-        generator: source of the partition, the initial weights and the batches.
-
-    Attributes:
-        parts: (n_i, d) rows of Y by teacher; every row in exactly one.
-        networks: their parameters, one row per teacher.
+        generator: source of the partition into `parts`, the initial weights and the batches.
     """
 
     def __init__(self, rows: Tensor, settings: PpatSettings, generator: torch.Generator) -> None:

@@ -1,16 +1,15 @@
 """What every tamper-evident log shares: linked hashes, a key, and an anchor that remembers how far the log had come.
 
-Record n carries its number and a hash over its content and the hash of record n − 1. Beside the log stand a key of 32
-random bytes, which only its owner may read, and an anchor: a small file, replaced in one step after the log has grown,
-with the number of records, the latest hash, and a seal made with the key. Two logs are built of these parts:
+Record n carries its number and a hash over its content and the hash of record n − 1. Beside the log stand a key, which
+only its owner may read, and an anchor: a small file, replaced in one step after the log has grown, with the number of
+records, the latest hash, and a seal made with the key. Two logs are built of these parts:
 
     fkge.privacy.ledger_store  the privacy ledger: rows of an SQLite database, keyed hashes, anchored at every commit
     fkge.node.ops.audit_log    a node's audit log: JSON lines, hashes anybody can check, anchored every few seconds
 
-The rules are the same for both. A record that was altered, moved, inserted or removed breaks the chain. A log that is
-shorter than its anchor was rolled back or cut off; one with another hash at the anchor's position has another history.
-One that is longer is what a crash between log and anchor leaves; each log says how much longer it may be. A key or an
-anchor that is missing while the log exists is an error, and never a reason to start anew.
+A record that was altered, moved, inserted or removed breaks the chain. A log that is shorter than its anchor was rolled
+back or cut off; one with another hash at the anchor's position has another history. One that is longer is what a crash
+leaves; each log says how much longer it may be. A missing key or anchor is an error, never a reason to start anew.
 
 Not detected from within: a log and its anchor that were put back to an older state together, which only a hash kept
 elsewhere shows; and a log that was rewritten by somebody who has the key.
