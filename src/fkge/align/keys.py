@@ -47,8 +47,7 @@ class Keys:
 
     Attributes:
         entities, relations: this owner's id by key; a key is two normalised labels with a tab between, that of the
-            first owner in front. Which owner is the first is agreed on beforehand, as in the columns of the file of
-            links.
+            first owner in front, which is agreed on beforehand.
         normalisation: the rule that normalised the labels.
     """
 

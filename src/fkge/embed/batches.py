@@ -1,8 +1,6 @@
 """Batches of losses with sampled negatives: which positives, which negatives, in which order, all by (seed, epoch,
 chunk).
 
-Nothing is drawn from a running generator, so training can stop after any batch and resume without a difference.
-
 Positives form groups that share one draw of negatives: (groups, size) positives, (groups, k) negatives.
 With ``share = 1`` every positive is its own group. For models that project entities, the groups of a batch are
 pure, one relation each, and sorted by relation; places left over carry weight 0.

@@ -235,15 +235,11 @@ class DpTrainer(BaseTrainer):
 
     def _register(self) -> None:
         """State beside the rows. Velocity is called ``mean``, as Adam's is: `Tables.rotate` turns what is so called."""
-        for name in self.private.trained:
-            if self.private.optimizer != "sgd":
-                self.tables.state(name, "mean")
-            if self.private.optimizer == "adam":
-                self.tables.state(name, "square")
-                self.tables.state(name, "steps", columns=False)
-            if self.private.average:
-                self.tables.state(name, "average")
-                self.tables.state(name, "averaged", columns=False)
+        p = self.private
+        slots = {"sgd": (), "momentum": ("mean",), "adam": ("mean", "square", "steps")}[p.optimizer]
+        for name in p.trained:
+            for slot in (*slots, *(("average", "averaged") if p.average else ())):
+                self.tables.state(name, slot, columns=slot not in ("steps", "averaged"))
 
     def _make_steps(self) -> EagerSteps | LazySteps:
         p = self.private
@@ -289,7 +285,11 @@ class DpTrainer(BaseTrainer):
 
 
 class EagerSteps:
-    """Private steps with noise on every row at every step: any model, device and optimiser."""
+    """Private steps with noise on every row at every step: any model, device and optimiser.
+
+    Args:
+        tables, gradients, source, private: what is trained, what sums gradients, the noise, and how.
+    """
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private

@@ -74,7 +74,7 @@ def _right(x: Tensor, places: int) -> Tensor:
 
 
 class TorchGradients:
-    """Every model without projections on every device, by autograd on rows gathered for each example apart."""
+    """Every model without projections on every device, by autograd on rows gathered apart; see `make_gradients`."""
 
     def __init__(self, tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> None:
         self.tables, self.settings = tables, settings

@@ -4,10 +4,8 @@ Only the messages in `KINDS` can be decoded, and none of them is for rows that t
 neighbours that an owner may choose to send.
 
 Every message has one encoding, the one that protobuf's own library writes: fields in the order of their numbers, each
-once, numbers as short as they can be, what is zero or empty left out. Anything else is refused, so that nothing hides
-between the fields. That is why the bytes are read here, by the descriptors that protobuf makes of `wire.proto`, and not
-by the library's parser: it keeps fields that it does not know, takes the last of several, makes an object of every two
-bytes, and copies each tensor three times. This copies it once.
+once, numbers as short as they can be, what is zero or empty left out. Anything else is refused. The library's parser
+would keep fields that it does not know, take the last of several, and copy each tensor three times.
 """
 
 from __future__ import annotations

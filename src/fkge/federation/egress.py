@@ -2,7 +2,7 @@
 in the privacy ledger. A node's alignment messages, which hold no vectors, leave through `fkge.node.service`.
 
 The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must
-state here what protects it; "none" is a value of the type, in the owner's ledger and in its log.
+state here what protects it; "none" is said, too, in the owner's ledger and in its log.
 
     privacy   what protects the rows of an update                      what protects the host's answers in a game
     none      nothing                                                  nothing
@@ -10,8 +10,7 @@ state here what protects it; "none" is a value of the type, in the owner's ledge
     dp        DP-SGD: every step is paid for before it is made         (there is no game)
 
 Check, write, save, send: a DP-SGD step is paid for before it is made, and the state it led to is saved before it leaves
-for the first time. After a crash before that the step is paid for and unseen, and is made again under the same payment;
-after a crash later there is the checkpoint. Neither loses a payment or makes one twice.
+for the first time. So no crash loses a payment or makes one twice.
 """
 
 from __future__ import annotations

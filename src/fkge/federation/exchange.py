@@ -1,14 +1,11 @@
-"""The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them. The
-host's ends with a `ReceivedUpdate`, which the next round of training aggregates.
+"""The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them.
 
-A role takes messages and returns messages, nothing else. The client opens. There are four modes:
+A role takes messages and returns messages, nothing else. The client opens; the host's ends with a `ReceivedUpdate`:
 
     frame        the rows as they are, with the name of the frame they live in; one message
     procrustes   the rows under a secret rotation, new for every exchange; one message
     ppat         the adversarial game (`fkge.ppat`); the host uses the translation as it is
     ppat+refine  the same game, then the host aligns the translation with its own rows
-
-What the host does afterwards is local: nothing more leaves either side.
 """
 
 from __future__ import annotations

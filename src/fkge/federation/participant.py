@@ -1,8 +1,6 @@
 """Connect one owner's protocol with its engine or node: carry out its instructions; release (`egress`), encode
 (`codec`), record and post what is sent; decode what arrives; keep received updates until the next round of training.
-
-There is no clock and no transport here. `fkge.federation.driver` runs the rounds of training and keeps the timer; an
-engine supplies a way to post bytes to a peer.
+There is no clock and no transport here.
 """
 
 from __future__ import annotations

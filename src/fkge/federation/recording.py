@@ -1,10 +1,8 @@
 """Record every message and event of one participant to a file.
 
-A participant is a function of its inputs: messages from peers, lost peers, expired timers, and the point of its own
-training at which each of them came. A `Recorder` writes all of these in order, with digests of every message sent;
-`fkge.experiment.replay` feeds a recording to an owner again. How long the owner took is not recorded.
-
-A recording contains what peers sent. It is as private as the owner's store, and as large as all the messages.
+A `Recorder` writes all inputs in order (messages, lost peers, expired timers, the point of the training at which each
+came), with digests of every message sent; they can be fed to an owner again. A recording contains what peers sent: it
+is as private as the owner's store, and as large as all the messages.
 """
 
 from __future__ import annotations

@@ -78,15 +78,8 @@ def _graph(tensors: Mapping[str, npt.NDArray[Any]], name: str, notes: list[str])
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
                 raise ValueError(f"split {key} holds ids out of range")
     same_as = tuple(zip(_get(tensors, "here"), _get(tensors, "elsewhere"), strict=True))
-    order = [*("train", "valid", "test"), *sorted(splits)]
-    return Graph(
-        entities=entities,
-        relations=relations,
-        splits={key: splits[key] for key in dict.fromkeys(order)},
-        same_as=same_as,
-        name=name,
-        notes=tuple(notes),
-    )
+    ordered = {key: splits[key] for key in ("train", "valid", "test", *sorted(splits))}
+    return Graph(entities, relations, ordered, same_as, name, tuple(notes))
 
 
 def _put(tensors: dict[str, npt.NDArray[Any]], key: str, labels: Iterable[str]) -> None:

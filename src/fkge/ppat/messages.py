@@ -7,8 +7,8 @@
     Candidate(k)  (n, d_host), …    →
                                     ←   Received(k)
 
-`step` is the number of adversarial steps done before the message. The gradient is that of the generator's loss with
-respect to the *samples*. One with respect to the mapping, (d_client, d_host), would need X at the host.
+The gradient is that of the generator's loss with respect to the *samples*. One with respect to the mapping would need X
+at the host.
 """
 
 from __future__ import annotations

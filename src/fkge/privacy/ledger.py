@@ -8,9 +8,8 @@ Check, write, then send:
     send(message)
 
 A crash anywhere leaves the ledger at or above what was really released, never below. A key that was paid for but has
-not left may be used after a crash, for the same release, without paying twice: nobody has seen anything of it. A key
-that has left may not: drawing its noise again would be a second release. What has left may go to further peers as it
-is, free of charge.
+not left may be used after a crash, for the same release, without paying twice. A key that has left may not: drawing its
+noise again would be a second release. What has left may go to further peers as it is, free of charge.
 
 The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw.
 `fkge.privacy.ledger_store` says how the ledger is protected, and what is not detected.

@@ -1,9 +1,8 @@
 """Compiled private training: Gaussian noise from ChaCha, and clipped gradients example by example.
 
 Hand-written: no library gives a cryptographic stream of Gaussians at the speed of memory, nor gradients per example of
-these models without a copy of every row.
-
-`dp_noise._words`, `dp_noise._gaussians` and `dp_gradients.TorchGradients` are the slow twins.
+these models without a copy of every row. The slow twins are `dp_noise._words` and `_gaussians`, and
+`dp_gradients.TorchGradients`.
 """
 
 from __future__ import annotations
