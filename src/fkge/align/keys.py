@@ -10,6 +10,7 @@ these alone never has a key.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -136,11 +137,10 @@ def private_common(a: Keys, b: Keys, settings: PsiSettings, progress: Progress =
         client, host = PsiClient(few, bounds, kind), PsiHost(many, bounds, kind)
         with progress.task(f"intersecting {kind} keys", None, "messages") as task:
             message: bytes | None = client.start()
-            turn = 0
+            turns = itertools.cycle((host, client))
             while message is not None:
                 task.advance(1)
-                message = (host, client)[turn % 2].step(message)
-                turn += 1
+                message = next(turns).step(message)
         if client.refused is not None:
             raise client.refused
         assert client.found is not None

@@ -2,7 +2,7 @@
 in the privacy ledger. A node's alignment messages, which hold no vectors, leave through `fkge.node.service`.
 
 The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must
-state here what protects it; "none" is said, too, in the owner's ledger and in its log.
+state here what protects it, if only that nothing does.
 
     privacy   what protects the rows of an update                      what protects the host's answers in a game
     none      nothing                                                  nothing

@@ -1,6 +1,7 @@
 """The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them.
 
-A role takes messages and returns messages, nothing else. The client opens; the host's ends with a `ReceivedUpdate`:
+A role takes messages and returns messages, nothing else. The client opens; the host's ends with a `ReceivedUpdate`.
+There are four modes:
 
     frame        the rows as they are, with the name of the frame they live in; one message
     procrustes   the rows under a secret rotation, new for every exchange; one message
