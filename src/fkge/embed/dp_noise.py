@@ -20,11 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fkge.embed.chacha import COLUMNS, DIAGONALS, LANES
+
 ROUNDS = 12
-COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
-DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
-LANES = 16
-"""Blocks of 16 words come in groups of this many, computed side by side."""
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 GAUSSIAN, CHOICE = 0, 1
 """Streams: noise, and which triples a step takes."""

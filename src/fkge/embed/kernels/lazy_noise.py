@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 from fkge.embed.batches import Examples
+from fkge.embed.chacha import LANES
 from fkge.embed.dp_gradients import TABLES
-from fkge.embed.dp_noise import GAUSSIAN, LANES, ROUNDS, Noise
+from fkge.embed.dp_noise import GAUSSIAN, ROUNDS, Noise
 from fkge.embed.kernels.primitives import Array, fetch_row, jit
 from fkge.embed.kernels.private import Buffer, KernelGradients, begin_stream, box_muller, next_group
 from fkge.embed.tables import Tables

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from fkge.embed.batches import Examples
-from fkge.embed.dp_noise import COLUMNS, DIAGONALS, LANES
+from fkge.embed.chacha import COLUMNS, DIAGONALS, LANES
 from fkge.embed.kernels.primitives import (
     KERNELS,
     LOSSES,
