@@ -56,8 +56,8 @@ bench: .venv/bench  ## Measure against PyKEEN and PyG, side by side
 	$(BIN)/python -m benchmarks
 
 proto: .venv/test  ## Write *_pb2.py anew from *.proto
-	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
-	  $$(cd src && find fkge -name '*.proto')
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --python_out=src $$(cd src && find fkge -name '*.proto')
+	$(BIN)/python -m grpc_tools.protoc --proto_path=src --pyi_out=src fkge/node/frames.proto
 
 FUZZ_SECONDS ?= 60
 fuzz: .venv/fuzz  ## Feed the decoders made-up bytes, FUZZ_SECONDS each; what is found is kept in build/fuzz

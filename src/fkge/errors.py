@@ -1,25 +1,4 @@
-"""All errors that a user can cause, in one tree.
-
-    FkgeError                 base: one sentence on what is wrong, where, and what to do
-    ├── GraphError            an input graph cannot be read as it stands
-    ├── SettingsError         a setting is unknown or out of range
-    ├── DataError             an embedded federation cannot be built
-    ├── RunError              a run folder is missing, foreign, or damaged
-    ├── PeerError             what a peer sent cannot be used
-    ├── EngineError           an owner's process died or failed
-    ├── NodeError             a node cannot start, continue or be reached
-    ├── IdentityError         a certificate, a kit or a signature is not valid
-    ├── PrivacyError          a policy or privacy setting is not sound, so nothing is sent
-    │   ├── BudgetError       a release would cost more than the owner's budget
-    │   ├── AlreadyLeft       a release was sent before; to draw its noise again would be another one
-    │   └── LedgerError       a privacy ledger is missing, foreign, altered or rolled back
-    ├── UnknownLabelError     an entity, relation or model of that name does not exist
-    ├── ExportError           vectors cannot be written in that format, or there
-    ├── TrackerError          a tracker rejects what is logged, or cannot be reached
-    └── MissingLibraryError   an optional library is needed and not installed
-
-Any other exception is a bug.
-"""
+"""All errors that a user can cause; any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -31,7 +10,7 @@ from typing import Any
 
 
 class FkgeError(Exception):
-    """Base of all errors that a user can cause; the message is one sentence or two."""
+    """Base of all errors that a user can cause; the message says what is wrong, where, and what to do."""
 
 
 class GraphError(FkgeError):

@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from fkge.errors import RunError
+
+JsonObject: TypeAlias = dict[str, Any]
+"""What a JSON file or answer holds, by key."""
 
 _POLL_SECONDS = 0.005
 
@@ -53,9 +56,7 @@ def create_once(path: Path, data: bytes, *, private: bool = False) -> None:
     """Create a file, complete and synced; if it exists, or another process is faster, that file stays.
 
     Args:
-        path: the file to create.
-        data: its content.
-        private: only the current user may read the file, from the moment it exists.
+        path, data, private: see `write_atomically`.
     """
     if path.exists():
         return
@@ -95,7 +96,7 @@ def stamp(file: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def read_json(path: Path, advice: str, *keys: str) -> dict[str, Any]:
+def read_json(path: Path, advice: str, *keys: str) -> JsonObject:
     """Read a file that holds a JSON object.
 
     Args:
@@ -121,10 +122,9 @@ def read_json(path: Path, advice: str, *keys: str) -> dict[str, Any]:
 
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[None]:
-    """Remove what the block wrote into a new or empty folder if it fails or is interrupted.
+    """Remove what the block wrote into a new or empty folder if it fails, unless with `RunError`: then it is another's.
 
-    A folder that already holds something is never touched, nor is one whose creation fails with `RunError`, which says
-    that it belongs to another run.
+    A folder that already holds something is never touched.
     """
     existed = folder.exists()
     if existed and any(folder.iterdir()):

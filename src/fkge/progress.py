@@ -1,7 +1,5 @@
-"""Progress bars for commands, scripts and notebooks, and a Ctrl-C that stops where work can be resumed.
-
-On a terminal rich draws the bars. In a notebook one line changes in place, because rich needs ipywidgets there.
-Elsewhere each validation gets one line of log on standard error.
+"""Progress on a terminal (rich), in a notebook (one line that changes in place, since rich needs ipywidgets there) or
+in a log (a line for each validation), and a Ctrl-C that stops where work can be resumed.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ class Progress(Protocol):
         """Return a context manager that yields a `Task` of `total` units (None: unknown)."""
 
 
-class Silent:
-    """Progress that is not shown, the default for library calls."""
+class _Reporter(NamedTuple):
+    """A `Progress` made of its one method."""
 
-    def task(self, name: str, total: int | None, unit: str = "") -> AbstractContextManager[Task]:
-        return nullcontext(Task())
+    task: Callable[..., AbstractContextManager[Task]]
 
 
-SILENT = Silent()
+SILENT: Progress = _Reporter(lambda name, total, unit="": nullcontext(Task()))
+"""Progress that is not shown, the default for library calls."""
 
 
 @contextmanager
@@ -96,9 +94,8 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
         A function that returns whether a stop was requested.
     """
     # The interrupted code may hold the lock that drawing needs, so the message comes from another thread.
-    message = threading.Thread(
-        target=say, args=("stopping at the next safe point (press again to stop at once) …",), daemon=True
-    )
+    told = "stopping at the next safe point (press again to stop at once) …"
+    message = threading.Thread(target=say, args=(told,), daemon=True)
     requested = False
 
     def handle(number: int, frame: object) -> None:
@@ -117,12 +114,6 @@ def interruptible(say: Callable[[str], None] = lambda text: None) -> Iterator[Ca
             signal.signal(number, handler)
         if requested:
             message.join()
-
-
-class _Reporter(NamedTuple):
-    """A `Progress` made of its one method."""
-
-    task: Callable[..., AbstractContextManager[Task]]
 
 
 def _text(shown: Figures) -> str:

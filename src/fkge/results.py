@@ -6,12 +6,12 @@ Light on purpose: the command line, the report and the live page read results wi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fkge.errors import RunError
-from fkge.files import read_json, write_atomically
+from fkge.files import JsonObject, read_json, write_atomically
 
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
 """Names of the metrics in `Scores`, as they stand in files."""
@@ -22,7 +22,7 @@ class ResultModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The value as plain JSON data, with the keys that files have. What was never set is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -32,11 +32,7 @@ class ResultModel(BaseModel):
 
     @classmethod
     def read(cls, path: Path, way_out: str) -> Self:
-        """Read what `write` wrote.
-
-        Args:
-            path: the file.
-            way_out: what the user can do about a damaged file; ends the error's sentence.
+        """Read what `write` wrote; `way_out` is what the user can do about a damaged file.
 
         Raises:
             RunError: the file is damaged, or not of this kind.
@@ -44,7 +40,7 @@ class ResultModel(BaseModel):
         return cls.parse(read_json(path, way_out), path, way_out)
 
     @classmethod
-    def parse(cls, data: dict[str, Any], path: Path, way_out: str) -> Self:
+    def parse(cls, data: JsonObject, path: Path, way_out: str) -> Self:
         """Check JSON data that was read from `path`; see `read`."""
         try:
             return cls.model_validate(data)

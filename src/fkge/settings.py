@@ -32,7 +32,7 @@ class Settings(BaseModel):
         return {key: kind for key, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Settings)}
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], source: str = "settings") -> Self:
+    def build(cls, values: SettingValues, source: str = "settings") -> Self:
         """Validated settings, or one `SettingsError` that names the key and its nearest neighbours."""
         values = dict(values)
         for key in values:

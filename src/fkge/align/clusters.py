@@ -1,8 +1,4 @@
-"""Global ids for rows that are linked through any chain of owners.
-
-Only who sees every alignment can compute them: a simulation, for its masks of test triples and server-based baselines.
-Owners never do.
-"""
+"""Global ids for rows that are linked through any chain of owners, for a simulation; owners see too few alignments."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ these alone never has a key.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,8 +48,7 @@ class Keys:
 
     Attributes:
         entities, relations: this owner's id by key; a key is two normalised labels with a tab between, that of the
-            first owner in front. Which owner is the first is agreed on beforehand, as in the columns of the file of
-            links.
+            first owner in front, which is agreed on beforehand.
         normalisation: the rule that normalised the labels.
     """
 
@@ -137,11 +137,10 @@ def private_common(a: Keys, b: Keys, settings: PsiSettings, progress: Progress =
         client, host = PsiClient(few, bounds, kind), PsiHost(many, bounds, kind)
         with progress.task(f"intersecting {kind} keys", None, "messages") as task:
             message: bytes | None = client.start()
-            turn = 0
+            turns = itertools.cycle((host, client))
             while message is not None:
                 task.advance(1)
-                message = (host, client)[turn % 2].step(message)
-                turn += 1
+                message = next(turns).step(message)
         if client.refused is not None:
             raise client.refused
         assert client.found is not None

@@ -132,13 +132,10 @@ def find_common(
 def one_to_one(links: Iterable[Link]) -> list[Link]:
     """Return links that share no end: each is kept if neither of its ends is taken yet, in the order of their labels.
 
-    That is by the smaller of a link's two labels, then by the larger, so it depends neither on the order of the links
-    nor on which side comes first. Mirror images, (x, y) and (y, x), tie and share no end: both are kept or dropped on
-    their own account, and the one with the smaller label in front comes first. So owners that number pairs by their
-    place in this list have to agree on whose labels come first.
-
-    Triples are not consulted. A rule by how often a label occurs would keep better links, and tell the partner
-    something about the triples it occurs in.
+    That is by the smaller of a link's two labels, then by the larger, whichever side comes first. Mirror images, (x, y)
+    and (y, x), tie: the one with the smaller label in front comes first, so owners that number pairs by their place in
+    this list have to agree on whose labels come first. Triples are not consulted: a rule by how often a label occurs
+    would keep better links, and tell the partner something about them.
     """
     kept, left, right = [], set[str](), set[str]()
     for x, y in sorted(set(links), key=lambda link: (*sorted(link), link[0])):

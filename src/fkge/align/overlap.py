@@ -1,10 +1,7 @@
 """Masks of the held-out facts of an owner that another owner trains on.
 
 What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
-it learned from the federation. The two are measured apart.
-
-Links between two owners do not show everything: an owner's entity may be linked to one at a second owner, and that one
-to one at a third, which holds the fact. Vectors travel that way too, so a fact has no copy only if no chain of links
+it learned from the federation. Vectors travel through third owners too, so a fact has no copy only if no chain of links
 leads to one (`held_through_chains`).
 """
 
@@ -19,7 +16,7 @@ import numpy.typing as npt
 from fkge.align.clusters import clusters
 from fkge.align.links import KINDS, Common, Ids, Kind, Pairs
 from fkge.errors import SettingsError
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph
+from fkge.graph.graph import Graph, among, renamed
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,25 +52,8 @@ def held_by_partner(triples: npt.NDArray[Any], entities: Ids, relations: Ids, pa
 
     Returns:
         (k,) bool; False for a triple with a part that does not translate.
-
-    Raises:
-        SettingsError: the graphs are too large to compare.
     """
-    here = np.asarray(triples, np.int64).reshape(-1, 3)
-    there = np.asarray(partner_train, np.int64).reshape(-1, 3)
-    moved = _renumbered(here, entities, relations)
-    whole = (moved >= 0).all(axis=1)
-    # One number per triple; ids are below 2³¹ and relations few, so it fits 64 bits on any graph seen so far.
-    heads, kinds, tails = np.maximum(moved.max(axis=0, initial=0), there.max(axis=0, initial=0)).tolist()
-    if (heads + 1) * (kinds + 1) * (tails + 1) > np.iinfo(np.int64).max:
-        raise SettingsError("these graphs are too large to compare: heads × relations × tails exceeds 2⁶³")
-
-    def key(t: Ids) -> Ids:
-        keys: Ids = (t[:, HEAD] * (kinds + 1) + t[:, RELATION]) * (tails + 1) + t[:, TAIL]
-        return keys
-
-    held: Mask = whole & np.isin(key(moved), key(there))
-    return held
+    return among(renamed(np.asarray(triples, np.int64), entities, relations), partner_train)
 
 
 def held_splits(owner: str, graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, Mask]:
@@ -113,23 +93,13 @@ def held_through_chains(graphs: Mapping[str, Graph], pairs: Pairs) -> dict[str, 
         sizes = {name: len(g.entities if kind == "entity" else g.relations) for name, g in graphs.items()}
         sides = {names: (a.ids(kind), b.ids(kind)) for names, (a, b) in pairs.items()}
         ids[kind], _ = clusters(sizes, sides)
-
-    def common(name: str, triples: npt.NDArray[Any]) -> Ids:
-        return _renumbered(triples, ids["entity"][name], ids["relation"][name])
-
-    trains = {name: common(name, graph.train) for name, graph in graphs.items()}
-    as_they_are = {kind: np.arange(1 + max(int(i.max(initial=0)) for i in ids[kind].values())) for kind in KINDS}
+    trains = {name: renamed(g.train, ids["entity"][name], ids["relation"][name]) for name, g in graphs.items()}
     out = {}
     for name, graph in graphs.items():
         others = np.concatenate([np.empty((0, 3), np.int64), *(t for other, t in trains.items() if other != name)])
         out[name] = {
-            split: held_by_partner(common(name, triples), as_they_are["entity"], as_they_are["relation"], others)
+            split: held_by_partner(triples, ids["entity"][name], ids["relation"][name], others)
             for split, triples in graph.splits.items()
             if split != "train"
         }
     return out
-
-
-def _renumbered(triples: npt.NDArray[Any], entities: Ids, relations: Ids) -> Ids:
-    """Return the triples in other ids, those of each of their entities and relations."""
-    return np.stack([entities[triples[:, HEAD]], relations[triples[:, RELATION]], entities[triples[:, TAIL]]], axis=1)

@@ -11,9 +11,8 @@ from fkge.errors import SettingsError
 def procrustes(x: Tensor, y: Tensor) -> Tensor:
     """Return the orthogonal W that brings the rows of x nearest to those of y: argmin Σ ‖xᵢ W − yᵢ‖².
 
-    Directions that the rows do not determine (fewer rows than dimensions, at the extreme none) are turned as little as
-    possible: there W is as near to the identity as orthogonality allows. An arbitrary choice, such as that of the
-    decomposition, would scramble all other vectors of the space.
+    Directions that the rows do not determine (there are fewer rows than dimensions) are turned as little as possible:
+    there W is as near to the identity as orthogonality allows. Any other choice would scramble all other vectors.
 
     Args:
         x: (n, dx), of any float type; the work is done in float64.

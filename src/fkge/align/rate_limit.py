@@ -1,8 +1,4 @@
-"""A limit on how often a peer may intersect.
-
-In one run a peer can test up to `max_items` names, whether it holds them or not; `runs` in `period` bounds how many it
-tests over time.
-"""
+"""A limit on how often a peer may intersect, since in one run it can test up to `max_items` names."""
 
 from __future__ import annotations
 

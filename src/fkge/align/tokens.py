@@ -1,9 +1,8 @@
 """Common initial vectors: owners that align before training start aligned rows from the same values, without a server.
 
 Every row gets a token, at first 64 random bits that its owner draws. Each pair of owners exchanges the tokens of its
-common rows and both keep the smaller, again and again until nothing changes. Then all rows that are linked, through any
-chain of owners, carry one token, and a row's initial vector is a function of (seed, token). Labels
-have no part in it.
+common rows and both keep the smaller, until nothing changes. Then all rows that are linked, through any chain of
+owners, carry one token, and a row's initial vector is a function of (seed, token).
 
 What this tells a peer, beyond which rows it shares with the sender:
 
@@ -15,8 +14,8 @@ What this tells a peer, beyond which rows it shares with the sender:
   number of a row (Philox is no cipher, but no way from its output to a key of 64 unknown bits is known). A simulation
   derives that seed from its own, so that a run repeats; there it is no secret.
 
-Known weakness: a dishonest owner can send small tokens, even the same for all. Rows then start from vectors it
-chose, or all from one; training removes the harm, and the owner learns nothing by it.
+Known weakness: a dishonest owner can send small tokens. Rows then start from vectors it chose, or all from one;
+training removes the harm, and the owner learns nothing by it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy.typing as npt
 
 from fkge.align.links import KINDS, Common, Kind, Pairs, random_bits
 from fkge.errors import SettingsError
-from fkge.graph.graph import Graph
+from fkge.graph.graph import Graph, mix_bits
 
 TokenArray: TypeAlias = npt.NDArray[np.uint64]
 
@@ -88,13 +87,8 @@ class Tokens:
             if got is None or got.dtype != np.uint64 or got.shape != ids.shape:
                 what = "none" if got is None else f"{got.dtype} {got.shape}"
                 raise SettingsError(f"{len(ids)} uint64 tokens of the common {kind} rows are due, got {what}")
-        changed = False
-        for kind in KINDS:
-            ids = common.ids(kind)
-            mine, smaller = self._tokens[kind][ids], np.minimum(self._tokens[kind][ids], received[kind])
-            changed |= bool((smaller != mine).any())
-            self._tokens[kind][ids] = smaller
-        return changed
+        own = self.of(common)
+        return self.adopt(common, {kind: np.minimum(own[kind], received[kind]) for kind in KINDS})
 
     def adopt(self, common: Common, received: Mapping[Kind, TokenArray]) -> bool:
         """Take over the tokens on which the partner of `common` agreed with others, even larger ones.
@@ -120,23 +114,8 @@ def agree_on_tokens(tokens: Mapping[str, Tokens], pairs: Pairs) -> int:
     return rounds
 
 
-_STEP, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-def _mix(z: TokenArray) -> TokenArray:
-    """Apply SplitMix64's finaliser (Steele et al. 2014) in place: every input bit affects every output bit."""
-    for shift, factor in ((30, _MIX1), (27, _MIX2)):
-        z ^= z >> np.uint64(shift)
-        z *= factor
-    z ^= z >> np.uint64(31)
-    return z
-
-
 def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> npt.NDArray[np.float32]:
-    """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone.
-
-    Each row is a SplitMix64 stream that starts at a place given by seed and token. Only 64-bit integer and float64
-    operations that every machine rounds alike are used, so owners agree to the last bit.
+    """Return initial vectors of rows, uniform in ±bound: row i depends on (seed, tokens[i]) alone, to the last bit.
 
     Args:
         tokens: (n,) uint64.
@@ -153,11 +132,12 @@ def initial_vectors(tokens: TokenArray, width: int, bound: float, seed: int) -> 
     if seed < 0 or width < 1 or not bound > 0:
         raise SettingsError(f"initial_vectors needs seed ≥ 0, width ≥ 1 and bound > 0, got {seed}, {width}, {bound}")
     salt = np.frombuffer(hashlib.blake2b(str(seed).encode(), digest_size=8).digest(), "<u8").astype(np.uint64)
-    places = np.arange(1, width + 1, dtype=np.uint64) * _STEP
+    # A SplitMix64 stream for each row, by operations that every machine rounds alike.
+    places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     out = np.empty((len(tokens), width), np.float32)
     rows = max(1, (1 << 16) // width)  # as many as fit a cache
     for i in range(0, len(tokens), rows):
-        start = _mix(_mix(tokens[i : i + rows].astype(np.uint64)) + salt)
-        unit = (_mix(start[:, None] + places) >> np.uint64(11)) * 2.0**-52  # 53 random bits: [0, 2)
+        start = mix_bits(mix_bits(tokens[i : i + rows].astype(np.uint64)) + salt)
+        unit = (mix_bits(start[:, None] + places) >> np.uint64(11)) * 2.0**-52  # 53 random bits: [0, 2)
         out[i : i + rows] = (unit - 1) * bound
     return out

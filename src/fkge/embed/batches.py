@@ -1,8 +1,6 @@
 """Batches of losses with sampled negatives: which positives, which negatives, in which order, all by (seed, epoch,
 chunk).
 
-Nothing is drawn from a running generator, so training can stop after any batch and resume without a difference.
-
 Positives form groups that share one draw of negatives: (groups, size) positives, (groups, k) negatives.
 With ``share = 1`` every positive is its own group. For models that project entities, the groups of a batch are
 pure, one relation each, and sorted by relation; places left over carry weight 0.
@@ -102,8 +100,7 @@ class Facts:
         """Which `entities` complete (fixed, relation).
 
         Args:
-            fixed: (groups, size) int64 kept entities.
-            relation: (groups, size) int64.
+            fixed, relation: (groups, size) int64, the kept entities and the relations.
             tail: (groups, size) bool: the missing place is the tail.
             entities: (groups, k) int64 candidates.
 
@@ -116,12 +113,8 @@ class Facts:
         return torch.where(tail.unsqueeze(-1), tails, heads)
 
     def tail_chance(self) -> Tensor:
-        """(relations,) Bernoulli chance to corrupt the tail: heads per tail / (tails per head + heads per tail).
-
-        Corrupting the *one* side of a one-to-many relation makes fewer false negatives (Wang et al. 2014).
-        """
-        tph = self.tails.mean_size(self.relations)
-        hpt = self.heads.mean_size(self.relations)
+        """(relations,) Bernoulli chance to corrupt the tail (Wang et al. 2014): fewer false negatives."""
+        tph, hpt = self.tails.mean_size(self.relations), self.heads.mean_size(self.relations)
         return torch.where(tph + hpt > 0, hpt / (tph + hpt), 0.5)
 
 
@@ -162,9 +155,8 @@ class Completions:
 
     def spans(self, pair: Tensor) -> tuple[Tensor, Tensor]:
         """Where in `completions` those of each pair begin and end."""
-        return torch.searchsorted(self._key, pair * self.entities), torch.searchsorted(
-            self._key, (pair + 1) * self.entities
-        )
+        first, last = (torch.searchsorted(self._key, end * self.entities) for end in (pair, pair + 1))
+        return first, last
 
     def mean_size(self, relations: int) -> Tensor:
         """(relations,) completions per pair, averaged over the relation's pairs; 0 if it has none."""

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,7 +18,7 @@ from torch import Tensor
 from fkge.embed.tables import Tables
 from fkge.embed.trainer import Trainer, make_tables
 from fkge.errors import FkgeError, RunError
-from fkge.files import replacing
+from fkge.files import JsonObject, replacing
 from fkge.settings import TrainSettings
 
 _MODEL, _CHECKPOINT = "fkge.model.1", "fkge.checkpoint.1"
@@ -54,19 +53,19 @@ def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]
     return tables, settings
 
 
-def save_checkpoint(path: Path, trainer: Trainer, about: Mapping[str, Any]) -> None:
-    """Write the whole state of a training, and `about`, which `load_checkpoint` returns.
+def save_checkpoint(path: Path, trainer: Trainer, about: JsonObject) -> None:
+    """Write the whole state of a training.
 
     Args:
         path: the file.
         trainer: its position, tables and optimiser state are written.
-        about: JSON-able values of the caller.
+        about: JSON-able values of the caller, which `load_checkpoint` returns.
     """
-    state = {"trainer": trainer.position(), "about": dict(about)}
+    state = {"trainer": trainer.position(), "about": about}
     save_tensors(path, _CHECKPOINT, trainer.tables.export(state=True), state)
 
 
-def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
+def load_checkpoint(path: Path, trainer: Trainer) -> JsonObject:
     """Put `trainer` where `save_checkpoint` found it; return its `about`.
 
     Raises:
@@ -76,15 +75,13 @@ def load_checkpoint(path: Path, trainer: Trainer) -> dict[str, Any]:
     try:
         trainer.tables.load(tensors)
         trainer.move_to(state["trainer"])
-        about: dict[str, Any] = state["about"]
+        about: JsonObject = state["about"]
     except (KeyError, FkgeError) as error:
         raise RunError(f"{path}: does not fit this run: {error}") from None
     return about
 
 
-def save_tensors(
-    path: Path, kind: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any], digest: bool = False
-) -> None:
+def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], state: JsonObject, digest: bool = False) -> None:
     """Write named tensors and a JSON-able state as one file of this `kind`, in one step.
 
     Args:
@@ -102,11 +99,8 @@ def save_tensors(
         save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
 
 
-def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote.
-
-    Returns:
-        The tensors by name, and the state.
+def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], JsonObject]:
+    """Return the tensors and the state that `save_tensors` wrote.
 
     Raises:
         RunError: the file is missing, damaged or of another kind.
@@ -127,7 +121,7 @@ def load_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
         raise RunError(f"{path}: is damaged or no safetensors file ({error})") from None
 
 
-def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
+def _digest(tensors: Mapping[str, Tensor], state: JsonObject) -> str:
     """BLAKE2b over state and tensors."""
     digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
     for name in sorted(tensors):

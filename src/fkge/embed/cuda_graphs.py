@@ -1,13 +1,11 @@
 """Training steps on a GPU, recorded once as a CUDA graph and replayed: one launch a step instead of some hundred.
 
-A step of a few hundred positives is so little work for a GPU that nearly all of its time goes into launching
-kernels one after the other. A graph launches them together, at a price: memory must stay where it was and shapes
-must stay what they were when it was recorded. So
+A step of a few hundred positives is so little work for a GPU that nearly all of its time goes into launching kernels. A
+graph launches them together, but memory and shapes must stay what they were when it was recorded. So
 
 - a chunk of steps is copied into memory that stays, and a cursor on the device points at the next step (`_Window`);
-- rows are gathered place by place, not as unique rows: how many of those there are changes from step to step. Every
-  place of a row then works out the row's new numbers, all of them the same, and writes them (`_Places`). The cost of
-  a step does not depend on the size of the tables, and nothing is as large as a table;
+- rows are gathered place by place, not as unique rows, whose number changes from step to step. Every place of a row
+  then works out the row's new numbers, all of them the same, and writes them (`_Places`);
 - a step shorter than the longest repeats its last group with weight 0: rows it names anyway, nothing added;
 - the recording is made again when a table's memory or shape, the facts or the sizes of a step have changed.
 
@@ -35,10 +33,9 @@ _KINDS: tuple[Kind, Kind] = ("entity", "relation")
 
 
 def can_record(model: Model) -> bool:
-    """Whether `GraphedStep` runs `model`: ours, and without projections.
+    """Whether `GraphedStep` runs `model`: not with projections, which need each relation once, nor one from elsewhere.
 
-    Projections need each relation once and how many there are in a step changes; a model from elsewhere may do
-    what a graph cannot hold, such as looking at a number.
+    That may do what a graph cannot hold, such as looking at a number.
     """
     return MODELS.get(model.name) is type(model) and not model.projects
 
@@ -150,11 +147,7 @@ class _AtPlaces(Relations):
 
 
 class _Window:
-    """Memory for a chunk of steps that stays where it is, and a cursor at the next of them.
-
-    Args:
-        batch: room is made for as many groups and steps as this one has, of the same sizes and with its facts.
-    """
+    """Memory for steps like those of `batch` that stays where it is, and a cursor at the next of them."""
 
     def __init__(self, batch: Batch) -> None:
         device = batch.head.device
@@ -210,10 +203,6 @@ class _Places:
 
     Every place writes its number at its row; the one that stays is the row's representative, and reading it back gives
     each place its representative. That is a number per row of the table, and never needs to be reset.
-
-    Args:
-        places: ids per step.
-        rows: of the table.
     """
 
     def __init__(self, places: int, rows: int, device: torch.device) -> None:

@@ -114,13 +114,11 @@ class DpSettings(Settings):
         return epochs * self.steps
 
     def rate_for(self, noise: float, steps: int, dim: int, margin: float) -> float:
-        """The learning rate of `steps` steps under `noise`: `lr`, or what `travel` asks for.
+        """The learning rate: `lr`, or what `travel` asks for.
 
         Args:
-            noise: σ of every step.
-            steps: of the whole plan.
-            dim: width of an entity's row.
-            margin: of the loss.
+            noise, steps: σ of every step of the whole plan, and their number.
+            dim, margin: width of an entity's row, and margin of the loss.
 
         Raises:
             SettingsError: `travel` counts in margins, and there is none.
@@ -185,15 +183,10 @@ class DpTrainer(BaseTrainer):
         return len(self._columns[0])
 
     def run_epoch(self, task: Task | None = None, stop: Callable[[], bool] | None = None) -> float | None:
-        """Finish the current epoch. When it returns, and whenever `stop` is asked, the tables have all their noise.
+        """Finish the current epoch, as `Trainer.run_epoch`. Whenever `stop` is asked, the tables have all their noise.
 
-        Args:
-            task: shows progress after every chunk.
-            stop: asked between chunks; True leaves the epoch where it is, to be finished by the next call.
-
-        Returns:
-            The mean loss of the sampled triples, or None if the epoch was stopped. Neither it nor the progress is
-            protected: never release them, or base on them what is released.
+        Neither the loss that is returned nor the progress is protected: never release them, or base on them what is
+        released.
         """
         steps, each = self.private.steps, self._steps_per_chunk
         self._steps.begin(self.lr)
@@ -242,15 +235,11 @@ class DpTrainer(BaseTrainer):
 
     def _register(self) -> None:
         """State beside the rows. Velocity is called ``mean``, as Adam's is: `Tables.rotate` turns what is so called."""
-        for name in self.private.trained:
-            if self.private.optimizer != "sgd":
-                self.tables.state(name, "mean")
-            if self.private.optimizer == "adam":
-                self.tables.state(name, "square")
-                self.tables.state(name, "steps", columns=False)
-            if self.private.average:
-                self.tables.state(name, "average")
-                self.tables.state(name, "averaged", columns=False)
+        p = self.private
+        slots = {"sgd": (), "momentum": ("mean",), "adam": ("mean", "square", "steps")}[p.optimizer]
+        for name in p.trained:
+            for slot in (*slots, *(("average", "averaged") if p.average else ())):
+                self.tables.state(name, slot, columns=slot not in ("steps", "averaged"))
 
     def _make_steps(self) -> EagerSteps | LazySteps:
         p = self.private
@@ -299,16 +288,12 @@ class EagerSteps:
     """Private steps with noise on every row at every step: any model, device and optimiser.
 
     Args:
-        tables: what is trained.
-        gradients: sums clipped gradients.
-        source: of the noise.
-        private: optimiser, noise and what is learned.
+        tables, gradients, source, private: what is trained, what sums gradients, the noise, and how.
     """
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
         self._sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
-        self._lr = 0.0
 
     def begin(self, lr: float) -> None:
         """Steps that follow are `lr` long."""

@@ -46,13 +46,10 @@ def draw(head: Tensor, relation: Tensor, tail: Tensor, entities: int, negatives:
     The numbers are a hash (splitmix64) of seed, step, triple and count. They need not be secret.
 
     Args:
-        head: (n,) int64, as relation and tail.
-        relation: of the triples.
-        tail: of the triples.
+        head, relation, tail: (n,) int64.
         entities: how many there are to draw from.
         negatives: of each triple.
-        seed: of all draws.
-        step: number of the step.
+        seed, step: decide, with the triple, what is drawn.
     """
     mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64).view(np.int64)[0]
     own = _mix(_mix(_mix(head + int(mixed)) + relation) + tail)
@@ -77,12 +74,7 @@ def _right(x: Tensor, places: int) -> Tensor:
 
 
 class TorchGradients:
-    """Every model without projections on every device, by autograd on rows gathered for each example apart.
-
-    Args:
-        clip: C, the longest gradient that goes in unshortened.
-        learn: whether relations are trained; else they are constants and count nothing.
-    """
+    """Every model without projections on every device, by autograd on rows gathered apart; see `make_gradients`."""
 
     def __init__(self, tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> None:
         self.tables, self.settings = tables, settings
@@ -140,7 +132,7 @@ def make_gradients(tables: Tables, settings: TrainSettings, clip: float, *, lear
         tables: what is trained.
         settings: loss, margin, regularisation and whether kernels may run.
         clip: C, the longest gradient that goes in unshortened.
-        learn: whether relations are trained.
+        learn: whether relations are trained; else they are constants and count nothing.
 
     Raises:
         SettingsError: the model or the loss cannot be trained privately.

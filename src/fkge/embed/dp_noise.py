@@ -1,9 +1,8 @@
 """Secret randomness for private training: a ChaCha stream, and Gaussians made of it.
 
-Why no `torch.Generator`: the noise on rows that no triple touched shows the generator's own output. A
-Mersenne twister is linear and gives its state away after 624 words, and torch seeds it with 32 bits: one who knows all
-triples but one could compute the noise on the touched rows and take it off. ChaCha (12 rounds) is a cipher's key
-stream, with a key of 256 bits: knowing any part of it helps with no other part.
+Why no `torch.Generator`: the noise on rows that no triple touched shows the generator's own output. A Mersenne twister
+gives its state away after 624 words, and torch seeds it with 32 bits: one who knows all triples but one could take the
+noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing a part of it helps with no other part.
 
 Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum
 (Mironov 2012; Haney et al. 2022). Every ε of this package is that of real numbers.

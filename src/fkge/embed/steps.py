@@ -51,28 +51,20 @@ class AutogradStep:
     def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
         """The mean loss, and for each table the unique rows touched with their gradient (u, width)."""
         tables, model = self.tables, self.tables.model
+        relation = batch.relation[:, :1] if model.projects else batch.relation  # then a group has one relation
         entity_ids, entity_index = torch.unique(
             torch.cat([batch.head, batch.tail, batch.negative], dim=1), return_inverse=True
         )
-        pure = model.projects  # then a group has one relation
-        relation_ids, relation_index = torch.unique(
-            batch.relation[:, :1] if pure else batch.relation, return_inverse=True
-        )
-        with torch.no_grad():
-            entity_rows = {name: tables[name][entity_ids] for name in tables.names("entity")}
-            relation_rows = {name: tables[name][relation_ids] for name in tables.names("relation")}
-        for row in (*entity_rows.values(), *relation_rows.values()):
-            row.requires_grad_()
-
+        relation_ids, relation_index = torch.unique(relation, return_inverse=True)
+        entity_rows = {name: tables[name][entity_ids].requires_grad_() for name in tables.names("entity")}
+        relation_rows = {name: tables[name][relation_ids].requires_grad_() for name in tables.names("relation")}
         gathered = {name: rows[entity_index] for name, rows in entity_rows.items()}
         relations = Relations(relation_rows, relation_index)
         loss, objective = objective_of(model, self.settings, self.margin, batch, gathered, relations)
         rows = {**entity_rows, **relation_rows}
         gradients = torch.autograd.grad(objective, list(rows.values()))
-        return loss.detach(), {
-            name: (entity_ids if name in entity_rows else relation_ids, gradient)
-            for name, gradient in zip(rows, gradients, strict=True)
-        }
+        ids = dict.fromkeys(entity_rows, entity_ids) | dict.fromkeys(relation_rows, relation_ids)
+        return loss.detach(), {name: (ids[name], gradient) for name, gradient in zip(rows, gradients, strict=True)}
 
 
 def make_step(tables: Tables, settings: TrainSettings) -> Step:

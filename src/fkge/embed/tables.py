@@ -122,8 +122,7 @@ class Tables:
         """Write `vectors` to the rows `ids`; their optimiser state starts afresh unless kept.
 
         Args:
-            kind: of the rows.
-            ids: (n,) int64.
+            kind, ids: of the rows, (n,).
             vectors: (n, width).
             keep_state: leave the rows' optimiser state as it is.
 
@@ -137,18 +136,15 @@ class Tables:
         ids, vectors = ids.to(self.device), vectors.to(self.device, self.dtype)
         for name, columns in self._columns(kind).items():
             self[name][ids] = vectors[:, columns]
-        if keep_state:
-            return
-        for (state_kind, name), fill in self._fill.items():
-            if state_kind == kind:
-                self._tensors[state_kind, name][ids] = fill
+        for key, fill in self._fill.items():
+            if key[0] == kind and not keep_state:
+                self._tensors[key][ids] = fill
 
     def redraw(self, kind: Kind, ids: Tensor, *, seed: int = 0) -> None:
         """Draw the rows `ids` afresh in every table of `kind`; their state starts afresh, too.
 
         Args:
-            kind: of the rows.
-            ids: (n,) int64.
+            kind, ids: of the rows, (n,).
             seed: of the draws.
         """
         ids = ids.to(self.device)
@@ -161,8 +157,7 @@ class Tables:
         """Add rows after the last, with `vectors` in the main table and fresh draws in the others.
 
         Args:
-            kind: of the rows.
-            vectors: (n, width) for the main table.
+            kind, vectors: of the rows, (n, width).
             seed: of the draws in the other tables.
 
         Returns:
@@ -177,14 +172,12 @@ class Tables:
         columns = self._columns(kind)
         generator = torch.Generator().manual_seed(seed)
         for key, tensor in self._tensors.items():
-            if key[0] != kind:
-                continue
-            if key[1] in columns:
-                rows = vectors[:, columns[key[1]]].to(self.device, self.dtype)
-            else:
-                rows = _fresh(self, key, extra, generator)
-            self._tensors[key] = _lengthen(tensor, start + extra)
-            self._tensors[key][start:] = rows
+            if key[0] == kind:
+                given = columns.get(key[1])
+                self._tensors[key] = _lengthen(tensor, start + extra)
+                self._tensors[key][start:] = (
+                    _fresh(self, key, extra, generator) if given is None else vectors[:, given].to(self.device)
+                )
         return range(start, start + extra)
 
     def truncate(self, kind: Kind, rows: int) -> None:
@@ -203,10 +196,9 @@ class Tables:
     def rotate(self, w: Tensor) -> None:
         """Turn the whole space by `w`, so that entity e becomes e W and no score changes.
 
-        Every table follows (`Table.turns`). Of the state beside the rows, Adam's mean is linear in the gradients
-        and turns with them. Sums of squares cannot be turned without the gradients they were made of: each number
-        becomes the mean over the coordinates that were mixed, which a turn leaves as it is. So step sizes keep
-        their scale and lose what they knew of single coordinates. The regularisation Σ|x|³ is not invariant.
+        Every table follows (`Table.turns`), and so does Adam's mean, which is linear in the gradients. Sums of squares
+        cannot be turned: each number becomes the mean over the coordinates that were mixed, so step sizes keep their
+        scale and lose what they knew of single coordinates. The regularisation Σ|x|³ is not invariant.
 
         Args:
             w: (width, width) orthogonal; the work is done in float64.
@@ -279,25 +271,22 @@ class Tables:
         tensors = {}
         for key, tensor in self._tensors.items():
             buffer = old.get(key)
-            if buffer is not None and buffer.shape == tensor.shape:
-                tensors[key] = buffer.copy_(tensor)
-            else:
-                tensors[key] = tensor.clone()
+            fits = buffer is not None and buffer.shape == tensor.shape
+            tensors[key] = buffer.copy_(tensor) if buffer is not None and fits else tensor.clone()
         return Snapshot(tensors)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to `snapshot`: values, state and number of rows. The snapshot stays usable."""
-        for key in list(self._tensors):
+        for key, tensor in self._tensors.items():
             saved = snapshot.tensors.get(key)
-            if saved is None:  # state made after the snapshot was taken
-                self._tensors[key].fill_(self._fill[key])
-            elif saved.shape == self._tensors[key].shape:
-                self._tensors[key].copy_(saved)
+            if saved is None:  # state made after the snapshot was taken; the tables, which come first, have their rows
+                tensor.fill_(self._fill[key])
+                if len(tensor) != (rows := self.count(key[0])):
+                    self._tensors[key] = tensor[:rows].clone()
+            elif saved.shape == tensor.shape:
+                tensor.copy_(saved)
             else:
                 self._tensors[key] = saved.clone()
-        for key, tensor in self._tensors.items():
-            if key not in snapshot.tensors and len(tensor) != self.count(key[0]):
-                self._tensors[key] = tensor[: self.count(key[0])].clone()
 
     # -- whole state, for checkpoints --------------------------------------------------------------
 

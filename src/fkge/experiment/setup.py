@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from fkge.align import (
     Common,
     Pairs,
@@ -107,7 +109,7 @@ def federation_of(folder: Path, owners: Sequence[str]) -> Federation:
         )  # fmt: skip
         for pair, values in known["links"].items():
             a, b = pair.split("|")
-            links[a, b] = Links.from_dict(values)
+            links[a, b] = TypeAdapter(Links).validate_python(values)
         name = known["name"]
     return Federation(name, members, links)
 

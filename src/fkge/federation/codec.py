@@ -4,10 +4,8 @@ Only the messages in `KINDS` can be decoded, and none of them is for rows that t
 neighbours that an owner may choose to send.
 
 Every message has one encoding, the one that protobuf's own library writes: fields in the order of their numbers, each
-once, numbers as short as they can be, what is zero or empty left out. Anything else is refused, so that nothing hides
-between the fields. That is why the bytes are read here, by the descriptors that protobuf makes of `wire.proto`, and not
-by the library's parser: it keeps fields that it does not know, takes the last of several, makes an object of every two
-bytes, and copies each tensor three times. This copies it once.
+once, numbers as short as they can be, what is zero or empty left out. Anything else is refused. The library's parser
+would keep fields that it does not know, take the last of several, and copy each tensor three times.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -80,11 +78,10 @@ def decode(data: bytes, limit: int = LIMIT) -> tuple[Any, int]:
     if len(data) > limit:
         raise PeerError(f"a message of {len(data):,} bytes is too long; {limit:,} is the most")
     values = _read(memoryview(data), _MESSAGE)
-    session = values.pop("session", 0)
-    if len(values) != 1:
-        raise PeerError(f"a message is of {len(values)} kinds; it must be of one")
-    (message,) = values.values()
-    return message, session
+    messages = [message for name, message in values.items() if name != "session"]
+    if len(messages) != 1:
+        raise PeerError(f"a message is of {len(messages)} kinds; it must be of one")
+    return messages[0], values.get("session", 0)
 
 
 # -- the wire format ---------------------------------------------------------------------------------
@@ -94,33 +91,28 @@ _VARINT, _LENGTH = 0, 2
 
 _Bytes: TypeAlias = bytes | memoryview
 _Write: TypeAlias = Callable[[list[_Bytes], Any], int]
+"""Adds a value that is not zero or empty to a list of bytes, and says how many they are."""
 _Read: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class _Field:
-    """One field of a message of `wire.proto`.
-
-    Attributes:
-        name: of the field.
-        tag: its number and wire type in one.
-        head: the tag as bytes.
-        write: adds a value to a list of bytes and says how many they are; only of what is not zero or empty.
-        read: the value that a number or some bytes stand for.
-    """
+    """One field of a message of `wire.proto`; `head` is its tag as bytes."""
 
     name: str
-    tag: int
     head: bytes
     write: _Write
     read: _Read
 
 
 _Form: TypeAlias = Mapping[int, _Field]
-"""The fields of a message by their tags, in the order of their numbers."""
+"""The fields of a message by their tags (number and wire type in one), in the order of their numbers."""
+
+_Values: TypeAlias = Mapping[str, Any]
+"""What the fields of a message hold, by name; its `_Form` knows the type of each."""
 
 
-def _write(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
+def _write(parts: list[_Bytes], form: _Form, values: _Values) -> int:
     """Add the fields that `values` has to `parts`; how many bytes they are."""
     size = 0
     for field in form.values():
@@ -132,7 +124,7 @@ def _write(parts: list[_Bytes], form: _Form, values: Mapping[str, Any]) -> int:
     return size
 
 
-def _read(data: memoryview, form: _Form) -> dict[str, Any]:
+def _read(data: memoryview, form: _Form) -> _Values:
     """The fields in `data`, each at most once and in order."""
     values = {}
     at, end, last = 0, len(data), 0
@@ -201,10 +193,10 @@ def _read_name(data: memoryview) -> str:
 
 # -- tensors -----------------------------------------------------------------------------------------
 
+_DESCRIBED = wire_pb2.DESCRIPTOR.message_types_by_name
 _TYPES: dict[int, np.dtype[Any]] = {
-    wire_pb2.Tensor.FLOAT32: np.dtype("<f4"),
-    wire_pb2.Tensor.FLOAT64: np.dtype("<f8"),
-    wire_pb2.Tensor.INT64: np.dtype("<i8"),
+    _DESCRIBED["Tensor"].enum_values_by_name[name].number: np.dtype(kind)
+    for name, kind in (("FLOAT32", "<f4"), ("FLOAT64", "<f8"), ("INT64", "<i8"))
 }
 _CODES = {kind.newbyteorder("="): code for code, kind in _TYPES.items()}
 
@@ -234,31 +226,24 @@ def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return encode_varint(len(fields) + size) + fields
 
 
-class _Seen(NamedTuple):
-    """The head of a valid tensor: another of the same length with the same head is valid, too."""
-
-    head: bytes
-    kind: np.dtype[Any]
-    shape: tuple[int, ...]
-
-
-_MANY = 256
-_SEEN: dict[int, _Seen] = {}
-"""By the length of a tensor's field."""
+_Head: TypeAlias = tuple[bytes, np.dtype[Any], tuple[int, ...]]
+_SEEN: dict[int, _Head] = {}
+"""Heads of valid tensors by the length of the field: another of that length with the same head is valid, too."""
 
 
 def _read_tensor(data: memoryview) -> Tensor:
     seen = _SEEN.get(len(data))
-    if seen is None or data[: len(seen.head)] != seen.head:
+    if seen is None or data[: len(seen[0])] != seen[0]:
         seen = _check_head(data)
-        if len(_SEEN) >= _MANY:
+        if len(_SEEN) >= 256:
             _SEEN.clear()
         _SEEN[len(data)] = seen
-    numbers = np.frombuffer(bytearray(data[len(seen.head) :]), seen.kind).reshape(seen.shape)
-    return torch.from_numpy(numbers.astype(seen.kind.newbyteorder("="), copy=False))
+    head, kind, shape = seen
+    numbers = np.frombuffer(bytearray(data[len(head) :]), kind).reshape(shape)
+    return torch.from_numpy(numbers.astype(kind.newbyteorder("="), copy=False))
 
 
-def _check_head(data: memoryview) -> _Seen:
+def _check_head(data: memoryview) -> _Head:
     """Validate the head of a tensor, all that precedes its numbers."""
     values = _read(data, _TENSOR)
     code, shape, numbers = values.get("type", 0), values.get("shape", ()), values.get("data", b"")
@@ -269,7 +254,7 @@ def _check_head(data: memoryview) -> _Seen:
         raise PeerError(f"a message has a tensor of {len(numbers):,} bytes and of shape {shape}, which do not agree")
     if kind.itemsize * math.prod(max(side, 1) for side in shape) > LIMIT:
         raise PeerError(f"a message has a tensor of shape {shape}: empty, and too large for its strides")
-    return _Seen(bytes(data[: len(data) - len(numbers)]), kind, shape)
+    return bytes(data[: len(data) - len(numbers)]), kind, shape
 
 
 def _write_shape(parts: list[_Bytes], value: tuple[int, ...]) -> int:
@@ -313,7 +298,7 @@ def _form(descriptor: Descriptor) -> _Form:
     for field in sorted(descriptor.fields, key=lambda field: int(field.number)):
         wire, write, read = _PLAIN[field.type] if field.message_type is None else _message(field.message_type)
         tag = field.number << 3 | wire
-        form[tag] = _Field(field.name, tag, encode_varint(tag), write, read)
+        form[tag] = _Field(field.name, encode_varint(tag), write, read)
     return form
 
 
@@ -337,13 +322,13 @@ def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
         values = _read(data, form)
         if not due <= values.keys():
             raise PeerError(f"{kind.__name__} without its {', '.join(sorted(due - values.keys()))}")
-        return kind(**(absent | values))
+        return kind(**{**absent, **values})
 
     return _LENGTH, write, read
 
 
-_TENSOR = _form(wire_pb2.Tensor.DESCRIPTOR)
-_MESSAGE = _form(wire_pb2.Message.DESCRIPTOR)
+_TENSOR = _form(_DESCRIBED["Tensor"])
+_MESSAGE = _form(_DESCRIBED["Message"])
 _DATA = next(field for field in _TENSOR.values() if field.name == "data")
 _SESSION = next(field for field in _MESSAGE.values() if field.name == "session")
 _OF_KIND = {kind: field for kind in KINDS for field in _MESSAGE.values() if field.name == kind.lower()}

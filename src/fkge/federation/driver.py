@@ -1,8 +1,7 @@
-"""The driver of one owner, used by all engines and by nodes: runs the rounds of training that the protocol asks for,
-saves, pauses, stops and concludes.
+"""The driver of one owner: runs the rounds of training that the protocol asks for, saves, pauses, stops and concludes.
 
-Every engine and the node use this driver. They differ only in where time comes from, how bytes travel, and what else
-has to be done between two chunks of training (`attend`).
+Every engine and the node use it. They differ only in where time comes from, how bytes travel, and what else has to be
+done between two chunks of training (`attend`).
 """
 
 from __future__ import annotations
@@ -35,11 +34,9 @@ class Driver:
 
     Args:
         job: how the owner is opened, saved and concluded.
-        post: sends bytes to a peer; must not block.
-        emit: receives every event worth a line in a trace: ``emit(event, **fields)``.
+        post, emit, on_egress: see `Participant`.
         late, secret, ledger: see `OwnerStore.open_owner`.
         recording: a file to record all messages and events to.
-        on_egress: receives every released message just before it is posted.
         attend: called between two chunks of training for whatever the engine has to do; True leaves the training.
         progress_seconds: the least time between two ``progress`` events.
         serve: peers are served after the conclusion, and a used-up privacy budget ends the training rather than raise
@@ -184,11 +181,7 @@ class Driver:
             self.save()
 
     def save_if_resumable(self) -> None:
-        """Save a state that training can resume from.
-
-        An epoch with a peer's virtual triples that broke off cannot be finished without them: the older checkpoint
-        stays.
-        """
+        """Save a state that training can resume from; a broken epoch with a peer's virtual triples is none."""
         owner = self.owner
         if owner.can_save and not (owner.trainer.chunk > 0 and owner.settings.neighbours):
             self.save()

@@ -2,7 +2,7 @@
 in the privacy ledger. A node's alignment messages, which hold no vectors, leave through `fkge.node.service`.
 
 The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must
-state here what protects it; "none" is a value of the type, in the owner's ledger and in its log.
+state here what protects it, if only that nothing does.
 
     privacy   what protects the rows of an update                      what protects the host's answers in a game
     none      nothing                                                  nothing
@@ -10,8 +10,7 @@ state here what protects it; "none" is a value of the type, in the owner's ledge
     dp        DP-SGD: every step is paid for before it is made         (there is no game)
 
 Check, write, save, send: a DP-SGD step is paid for before it is made, and the state it led to is saved before it leaves
-for the first time. After a crash before that the step is paid for and unseen, and is made again under the same payment;
-after a crash later there is the checkpoint. Neither loses a payment or makes one twice.
+for the first time. So no crash loses a payment or makes one twice.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ class Egress:
     ) -> Egress:
         """The egress of an owner whose ledger is in `folder`, or in the folder of the setting ``privacy.ledger``.
 
-        A ledger belongs to an owner's graph by the owner's name, not by the graph's content: triples that come or go do
-        not open a new account.
+        A ledger belongs to an owner by name: triples that come or go do not open a new account.
 
         Args:
             folder: of the training.
@@ -140,12 +138,11 @@ class Egress:
             prefix: names the training, for keys in a ledger that others use too.
             at_least: how far the ledger had come before; one that is behind, or gone, is refused.
         """
-        path = folder / "ledger.sqlite"
-        if settings.privacy.ledger is not None:
-            path = Path(settings.privacy.ledger) / f"{owner}.sqlite"
+        common = settings.privacy.ledger
+        path = folder / "ledger.sqlite" if common is None else Path(common) / f"{owner}.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
         ledger = Ledger.open(path, graph=owner, budgets=budgets(settings), at_least=at_least)
-        return cls(settings, ledger, prefix if settings.privacy.ledger is not None else "")
+        return cls(settings, ledger, "" if common is None else prefix)
 
     @property
     def head(self) -> Head | None:
@@ -155,14 +152,10 @@ class Egress:
     # -- paying --------------------------------------------------------------------------------------
 
     def pay_for_epoch(self, epoch: int, steps: Release) -> None:
-        """Pay for the steps of one epoch of DP-SGD, before the first of them is made.
+        """Pay for the steps of one epoch of DP-SGD (`dp_sgd`), before the first of them is made.
 
         An epoch that was paid for and has not left costs nothing again. One that has left may be made again, from an
         older checkpoint for instance, but that is another release: it gets another key and is paid for.
-
-        Args:
-            epoch: its number.
-            steps: all of its steps; see `dp_sgd`.
 
         Raises:
             BudgetError: that exceeds the budget.
@@ -259,16 +252,13 @@ class Egress:
             return
         if isinstance(released.protection, Unprotected):
             self._count(released.protection.what, peer, nbytes)
-        elif isinstance(released.message, Update):
-            if self._pending:
-                self.save()  # once it has left, it must not be made again
-                for key in self._pending:  # no other process may have released these epochs
-                    self.ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
-                self._pending.clear()
-            else:
-                self.ledger.leave(released.protection, peer, nbytes)
+        elif isinstance(released.message, Update) and self._pending:
+            self.save()  # once it has left, it must not be made again
+            for key in self._pending:  # no other process may have released these epochs
+                self.ledger.leave(key, peer, nbytes if key == released.protection else 0, first=True)
+            self._pending.clear()
         else:
-            if self.ledger.state(released.protection) == "paid":
+            if not isinstance(released.message, Update) and self.ledger.state(released.protection) == "paid":
                 self.save()  # so that a checkpoint knows how far the ledger had come
             self.ledger.leave(released.protection, peer, nbytes)
 
@@ -300,12 +290,10 @@ class Egress:
 
     @property
     def charged(self) -> float | None:
-        """ε of all that was paid for up to two seconds ago; None where nothing has a price.
-
-        For display: to price sampled steps takes a tenth of a second, which is more than some steps take.
-        """
+        """ε of all that was paid for up to two seconds ago, for display; None where nothing has a price."""
         if self.ledger is None or not self.ledger.budgets:
             return None
+        # To price sampled steps takes a tenth of a second, which is more than some steps take.
         if self._charged is None or time.monotonic() - self._priced > _SECONDS_BETWEEN_TALLIES:
             self._charged = max(self.ledger.charged(budget) for budget in self.ledger.budgets)
             self._priced = time.monotonic()
@@ -316,11 +304,10 @@ class Egress:
         if self.ledger is None:
             return None
         self.settle()
-        statement = describe(self.ledger)
+        said = describe(self.ledger)
         return PrivacyAccount(
-            mode=self._mode, budgets=statement.budgets, unprotected=statement.unprotected,
-            uncovered=statement.uncovered,
-        )  # fmt: skip
+            mode=self._mode, budgets=said.budgets, unprotected=said.unprotected, uncovered=said.uncovered
+        )
 
 
 def budgets(settings: FederationSettings) -> list[Budget]:

@@ -1,14 +1,12 @@
-"""The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them. The
-host's ends with a `ReceivedUpdate`, which the next round of training aggregates.
+"""The two sides of one exchange, client (sends its rows) and host (receives them), and the messages between them.
 
-A role takes messages and returns messages, nothing else. The client opens. There are four modes:
+A role takes messages and returns messages, nothing else. The client opens; the host's ends with a `ReceivedUpdate`.
+There are four modes:
 
     frame        the rows as they are, with the name of the frame they live in; one message
     procrustes   the rows under a secret rotation, new for every exchange; one message
     ppat         the adversarial game (`fkge.ppat`); the host uses the translation as it is
     ppat+refine  the same game, then the host aligns the translation with its own rows
-
-What the host does afterwards is local: nothing more leaves either side.
 """
 
 from __future__ import annotations
@@ -168,14 +166,11 @@ def hidden(update: Update, generator: torch.Generator) -> Update:
 
 @dataclass(eq=False)
 class Receiver:
-    """The host of the modes with one message.
+    """The host of the modes with one message; see `host_role`.
 
     Attributes:
-        peer: the client.
         shapes: (rows, width) expected of each kind.
-        dtype: of every vector.
         align: align the rows with the host's, whatever frame they claim to be in.
-        wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
         update: set once the exchange is complete.
     """
 
@@ -279,12 +274,8 @@ class GameHost:
     """The host of the adversarial game; see `host_role`.
 
     Attributes:
-        peer: the client.
-        own: this owner's rows of what the two share, by kind.
-        game: with these rows stacked.
+        game: with the rows of `own` stacked.
         refine: align the translation with them before use.
-        wanted: what an update may contain besides rows, of `EXTRAS`.
-        pay: called before the first vote.
         update: set once the exchange is complete.
         structure: the client's neighbours, once they are announced.
     """
@@ -381,7 +372,7 @@ def host_role(
         widths: of the client's vectors, by kind; a game translates them, the other modes leave them.
         settings, generator: of a game.
         noise: of a game's votes; from `generator` if None.
-        wanted: what an update may contain besides rows, of `EXTRAS`.
+        wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
         pay: called before a game's first vote.
     """
     if mode in ("frame", "procrustes"):

@@ -28,10 +28,7 @@ _MOST = 100.0
 
 
 def short(update: ReceivedUpdate, own: Mapping[Kind, Tensor], limit: float) -> ReceivedUpdate:
-    """The update with no row longer than `limit` times the host's median one, in whatever frame it is.
-
-    To be used before an alignment, where one huge row would decide the rotation by itself.
-    """
+    """The update with no row longer than `limit` times the host's median one, or one row would decide an alignment."""
     rows = {kind: clip_rows(r, own[kind], limit, what="row") if r.numel() else r for kind, r in update.rows.items()}
     return replace(update, rows=rows)
 
@@ -77,9 +74,7 @@ def _moments(moments: Tensor, largest: float) -> Tensor:
 
 def _sums(received: Tensor, own: Tensor, largest: float) -> Tensor:
     """Adagrad's sums (1, n, d) within a hundredth of the host's own (n, d) and a hundred times its largest."""
-    low = own.unsqueeze(0) / _MOST
-    high = _MOST * largest if largest > 0 else math.inf
-    return torch.maximum(received, low).clamp(max=high)
+    return torch.maximum(received, own.unsqueeze(0) / _MOST).clamp(max=_MOST * largest if largest > 0 else math.inf)
 
 
 def clip_rows(
@@ -87,8 +82,7 @@ def clip_rows(
 ) -> Tensor:
     """`received` with no row further from the host's than `factor` times the host's own median row length.
 
-    Rows within the limit are returned as they are, to the bit; others are shortened, their direction kept. The limit
-    is a function of the host's rows alone: a peer cannot raise it.
+    Rows within the limit are returned as they are, to the bit; others are shortened, their direction kept.
 
     Args:
         received: (n, d); for ``"difference"`` in the host's space.
@@ -97,7 +91,7 @@ def clip_rows(
         what: shorten what the row would change (``"difference"``), or the row itself (``"row"``), which makes sense in
             any frame.
     """
-    if not (math.isfinite(factor) and factor > 0) or own.ndim != 2 or len(own) == 0:
+    if not (0 < factor < math.inf) or own.ndim != 2 or len(own) == 0:
         raise SettingsError(
             f"clipping needs a finite factor above 0 and rows of the host, got {factor} and {tuple(own.shape)}"
         )

@@ -1,8 +1,6 @@
 """Connect one owner's protocol with its engine or node: carry out its instructions; release (`egress`), encode
 (`codec`), record and post what is sent; decode what arrives; keep received updates until the next round of training.
-
-There is no clock and no transport here. `fkge.federation.driver` runs the rounds of training and keeps the timer; an
-engine supplies a way to post bytes to a peer.
+There is no clock and no transport here.
 """
 
 from __future__ import annotations
@@ -14,9 +12,23 @@ from typing import Any
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
-from fkge.federation.events import Begin, Event, Finished, Lost, Received, Served
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+)
 from fkge.federation.exchange import FROM_CLIENT, ClientRole, HostRole, ReceivedUpdate
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
 from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol
@@ -32,13 +44,10 @@ class RoundReport:
     """One round of training, as the trace has it.
 
     Attributes:
-        initial: it was the first training.
         peers: whose updates were aggregated.
         epoch: epochs so far; epochs: those of this round.
         score: on validation triples, if a test was due; best: the highest so far; improved: this one is.
-        backtracked: the owner rolled back to its best vectors.
-        sent: bytes so far, to all peers.
-        spent: ε so far, where something has a price.
+        sent: bytes so far, to all peers; spent: ε so far, where something has a price.
     """
 
     initial: bool
@@ -199,12 +208,8 @@ class Participant:
     # -- exchanges -----------------------------------------------------------------------------------
 
     def _exchange(self, peer: str, session: int, message: Any, from_client: bool) -> Received | Served | None:
-        """Process a message within an exchange; what to report to the protocol, if it was the last one.
-
-        Sessions are numbered by their hosts, so two exchanges with one peer, one in each direction, may have the same
-        number. The kind of message says which of them it belongs to: clients open and hosts answer.
-        """
-        key = (peer, session)
+        """Process a message within an exchange; what to report to the protocol, if it was the last one."""
+        key = (peer, session)  # two exchanges with a peer, one in each direction, may have the same
         if from_client and (host := self._hosts.get(key)) is not None:
             self._send(peer, host.step(message), session)
             if host.update is not None:

@@ -2,8 +2,7 @@
 that asks (as *client*), train or sleep. Events go in, instructions come out; no I/O, no clock, no numbers.
 
     Ready   has time: requests from peers that have news, and serves peers that request
-    Busy    works on its own vectors (trains, aggregates, validates): peers that request are deferred, and get a signal
-            when it is over
+    Busy    works on its own vectors: peers that request are deferred, and get a signal when it is over
     Sleep   has time but no partner: wakes when a peer has news or requests something, or after a while
 
 A handshake pairs a *host*, which wants to learn, with a *client*, which translates its vectors for the host. It
@@ -19,9 +18,8 @@ What differs from Algorithm 1 as printed, and why:
     - A host may gather the updates of several peers before it trains (`gather`); the paper's way is one at a time.
 
 Nobody waits for the slowest. A Busy owner answers too (`Defer`). Where an owner gathers, it gives peers a bounded time
-to come up with news; one that misses it is not waited for again until it has some. An exchange without progress for a
-while is abandoned, by either side (`Abort`). And an owner that has slept for a while without news, or whose peers will
-have none any more, trains alone until it has spent its epochs.
+to come up with news. An exchange without progress for a while is abandoned, by either side (`Abort`). And an owner that
+has slept for a while without news, or whose peers will have none any more, trains alone until it has spent its epochs.
 
 Sessions are numbered by their hosts, each counting its own requests: (peer, session) names an exchange that the peer
 hosts in `_serving`, and one that this owner hosts everywhere else.
@@ -34,8 +32,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fkge.errors import PeerError
-from fkge.federation.events import Begin, Event, Finished, Joined, Lost, Received, Served, Wake
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Joined,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+    Wake,
+)
 from fkge.federation.messages import Abort, Accept, Defer, Peer, Refuse, Request, Signal
 
 
@@ -52,11 +66,7 @@ class ProtocolConfig:
     """How an owner behaves in the protocol.
 
     Attributes:
-        gather: request from all peers that have news before training, rather than from one at a time (the paper).
-        window: with `gather`, seconds to give peers to come up with news, once one of them has.
-        train_alone: train on one's own vectors when no peer has news (the paper's self-iterative training); else sleep.
-        period: seconds of sleep, if no message wakes the owner before; then it trains alone once.
-        answer: seconds after which an exchange without progress is abandoned.
+        gather, window, train_alone, period, answer: see `FederationSettings`.
         patient: where no peer is there at all, sleep and train alone once in a while, rather than all the time: peers
             that are away may come back, or come for the first time.
         refuses: peers never translated for.
@@ -250,7 +260,7 @@ class Protocol:
         if event.host:
             if (event.peer, event.session) not in self._serving:
                 return []
-            self._serving.discard((event.peer, event.session))
+            self._serving.remove((event.peer, event.session))
         else:
             if event.session not in (self._requested.get(event.peer), self._hosting.get(event.peer)):
                 return []

@@ -1,10 +1,8 @@
 """Record every message and event of one participant to a file.
 
-A participant is a function of its inputs: messages from peers, lost peers, expired timers, and the point of its own
-training at which each of them came. A `Recorder` writes all of these in order, with digests of every message sent;
-`tests/replay.py` feeds a recording to an owner again. How long the owner took is not recorded.
-
-A recording contains what peers sent. It is as private as the owner's store, and as large as all the messages.
+A `Recorder` writes all inputs in order (messages, lost peers, expired timers, the point of the training at which each
+came), with digests of every message sent; they can be fed to an owner again. A recording contains what peers sent: it
+is as private as the owner's store, and as large as all the messages.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Required, TypedDict
 
 from fkge.federation.events import Event
 
@@ -77,9 +75,22 @@ class Recorder:
             self._pauses = 0
 
 
-def read_recording(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+class Record(TypedDict, total=False):
+    """A line of a recording; `what` is always there, the others where they apply (see `Recorder`)."""
+
+    what: Required[str]
+    kind: str
+    fields: dict[str, str]
+    peer: str
+    size: int
+    sha256: str
+    count: int
+    trained: bool
+
+
+def read_recording(path: Path) -> Iterator[tuple[Record, bytes]]:
     """The records of a recording, each with the bytes of the message it received, if any."""
     with path.open("rb") as file:
         while line := file.readline():
-            record = json.loads(line)
+            record: Record = json.loads(line)
             yield record, file.read(record["size"]) if record["what"] == "heard" else b""

@@ -161,7 +161,13 @@ class FederationSettings(Settings):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        """Refuse settings under which a privacy mode would not hold."""
+        """Refuse settings under which a privacy mode would not hold, and a lone training's schedule, of no use here."""
+        for key in ("epochs", "validate_every", "patience"):
+            if getattr(self.train, key) != TrainSettings.model_fields[key].default:
+                raise ValueError(
+                    f"train.{key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs, "
+                    "test_every and patience"
+                )
         mode = self.privacy.mode
         if mode == "paper" and not self.translate.startswith("ppat"):
             raise ValueError('privacy mode "paper" is about the adversarial game; say translate = "ppat"')
@@ -183,17 +189,6 @@ class FederationSettings(Settings):
         """How the shared track trains: as the owner does, but for what differential privacy requires."""
         return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
 
-    @model_validator(mode="after")
-    def _one_clock(self) -> Self:
-        """Refuse settings of a lone training's schedule, which would be ignored here."""
-        for key in ("epochs", "validate_every", "patience"):
-            if getattr(self.train, key) != TrainSettings.model_fields[key].default:
-                raise ValueError(
-                    f"train.{key} is for `fkge train`; in a federation say initial_epochs, exchanges, epochs, "
-                    "test_every and patience"
-                )
-        return self
-
     @property
     def follows_chains(self) -> bool:
         """Whether rows are found through third owners: these are known once owners agreed on tokens for all pairs."""
@@ -208,6 +203,5 @@ class FederationSettings(Settings):
         """The part of this that configures the protocol; peers in `refuses` are neither served nor requested from."""
         return ProtocolConfig(
             gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
-            answer=self.answer,
-            refuses=frozenset(refuses), avoids=frozenset(refuses),
+            answer=self.answer, refuses=frozenset(refuses), avoids=frozenset(refuses),
         )  # fmt: skip

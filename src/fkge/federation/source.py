@@ -1,26 +1,7 @@
 """Read a federation from a folder or a TOML file: each owner's graph and policy, and the links between owners.
-`fkge.graph` reads the graphs.
 
-A federation is a folder with a folder per owner (anything `read_graph` reads) and ``aligned/A__B.entities.tsv``,
-``aligned/A__B.relations.tsv`` with one link per line; or a TOML file:
-
-    [owners.clinic]
-    graph = "clinic.nt"                  # a path relative to this file, or pykeen:NAME
-    refuses = ["shop"]                   # peers it does not exchange with
-    policy = "clinic.policy.toml"        # which of its triples are shareable; all of them if there is none
-    [owners.clinic.train]                # what differs from the [train] of all
-    model = "TransR"
-
-    [owners.genes]
-    graph = "genes"
-
-    [[links]]
-    between = ["clinic", "genes"]
-    entities = "clinic-genes.tsv"        # or same = true for equal labels
-    relations = "clinic-genes.relations.tsv"
-
-In a folder, ``policies/OWNER.toml`` is an owner's policy. Where there is no such file or folder, an embedded
-federation of that name (`fkge.data`) is read.
+docs/reference/files.md describes both. `fkge.graph` reads the graphs. Where there is no such file or folder, an
+embedded federation of that name (`fkge.data`) is read.
 """
 
 from __future__ import annotations
@@ -29,19 +10,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fkge import data
 from fkge.align import Common, Keys, Pairs, find_common, label_keys, owner_keys, read_links, same_labels
-from fkge.align.links import Kind, Link
+from fkge.align.links import KINDS, Kind, Link
 from fkge.align.psi import Normalisation
 from fkge.errors import SettingsError, did_you_mean
 from fkge.federation.codec import NAME
 from fkge.graph import Graph, Policy, read_graph
 from fkge.progress import SILENT, Progress
-from fkge.settings import Settings, TrainSettings, read_toml
+from fkge.settings import Settings, SettingValues, TrainSettings, read_toml
 
 
 @dataclass(frozen=True)
@@ -56,7 +37,7 @@ class Member:
     """
 
     graph: Graph
-    train: Mapping[str, Any] = field(default_factory=dict)
+    train: SettingValues = field(default_factory=dict)
     refuses: tuple[str, ...] = ()
     policy: Policy | None = None
 
@@ -85,21 +66,13 @@ class Links:
     relations: tuple[Link, ...] = ()
     same: bool = False
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Links:
-        """The links whose `asdict` this was, before JSON made lists of the tuples."""
-        entities, relations = (tuple((a, b) for a, b in values[kind]) for kind in ("entities", "relations"))
-        return cls(entities, relations, values["same"])
-
     def keys(self, graph: Graph, side: Literal[0, 1], kinds: Collection[Kind], normalisation: Normalisation) -> Keys:
         """The keys of the owner on that side for a private intersection: none of a kind that is not shared."""
         keys = owner_keys(graph, side, self.entities, self.relations, normalisation)
         if self.same:
             keys = label_keys(graph, normalisation) | keys
-        none = dict[str, int]()
-        return Keys(
-            keys.entities if "entity" in kinds else none, keys.relations if "relation" in kinds else none, normalisation
-        )
+        entities, relations = (keys.of(kind) if kind in kinds else {} for kind in KINDS)
+        return Keys(entities, relations, normalisation)
 
     def common(self, a: Graph, b: Graph) -> tuple[Common, Common]:
         """The alignment, where both graphs may be seen."""
@@ -155,7 +128,7 @@ class Federation:
 class _Member(Settings):
     graph: str = Field(description="a path relative to the federation's file, or pykeen:NAME")
     refuses: list[str] = Field([], description="peers this owner does not exchange with")
-    train: dict[str, Any] = Field({}, description="training settings of its own")
+    train: SettingValues = Field({}, description="training settings of its own")
     policy: str | None = Field(None, description="a sharing policy, a path relative to the federation's file")
 
 
@@ -168,8 +141,8 @@ class _Links(Settings):
 
 class _File(Settings):
     name: str | None = Field(None, description="the federation's name")
-    owners: dict[str, dict[str, Any]] = Field(description="a table for each owner")
-    links: list[dict[str, Any]] = Field([], description="a table for each pair of owners that share something")
+    owners: dict[str, SettingValues] = Field(description="a table for each owner")
+    links: list[SettingValues] = Field([], description="a table for each pair of owners that share something")
 
 
 def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation:

@@ -1,7 +1,5 @@
-"""From labelled rows in any order to a `Graph`, without ever holding the text.
-
-Readers turn labels into provisional ids as they come and append these to flat arrays; `Builder.graph`
-then renumbers by sorted label, so that ids do not depend on the order of the input.
+"""From labelled rows to a `Graph`, without ever holding the text: readers append provisional ids to flat arrays;
+`Builder.graph` renumbers by sorted label, so that ids do not depend on the order of the input.
 """
 
 from __future__ import annotations
@@ -16,11 +14,7 @@ from fkge.graph.split import split_triples
 
 
 class Ids(dict[str, int]):
-    """Label → provisional id; a label not seen before gets the next one.
-
-    A missing key is handled here and not by the caller, so that the common case, a label seen before,
-    is one dictionary look-up; the check for empty labels runs once a label and not once a row.
-    """
+    """Label → provisional id. A label not seen before gets the next one: to meet a known one is one look-up."""
 
     def __missing__(self, label: str) -> int:
         if not label or label.isspace():
@@ -36,7 +30,6 @@ class Builder:
         entities, relations: provisional ids.
         same_as: pairs of labels stated to be the same thing, as they come.
         notes: what people should know about how the graph was read.
-
     """
 
     def __init__(self) -> None:

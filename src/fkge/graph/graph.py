@@ -5,11 +5,11 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar, overload
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,28 +24,15 @@ Id = TypeVar("Id", bound=np.integer)
 HEAD, RELATION, TAIL = 0, 1, 2
 
 
-class Vocabulary(Sequence[str]):
+class Vocabulary(tuple[str, ...]):
     """Labels in order; a label's position is its id."""
 
-    def __init__(self, labels: Iterable[str], kind: str = "label") -> None:
-        self._labels = tuple(labels)
+    kind: str
+
+    def __new__(cls, labels: Iterable[str], kind: str = "label") -> Self:
+        self = super().__new__(cls, labels)
         self.kind = kind
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, i: int | slice) -> str | tuple[str, ...]:
-        return self._labels[i]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._labels == other._labels
-
-    def __hash__(self) -> int:
-        return hash(self._labels)
+        return self
 
     def __contains__(self, label: object) -> bool:
         return label in self._ids
@@ -55,36 +42,30 @@ class Vocabulary(Sequence[str]):
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {label: i for i, label in enumerate(self._labels)}
+        return {label: i for i, label in enumerate(self)}
 
     def id(self, label: str) -> int:
         """The id of `label`; raises `UnknownLabelError` naming the nearest ones."""
         try:
             return self._ids[label]
         except KeyError:
-            raise UnknownLabelError(self.kind, label, self._near(label)) from None
+            raise self.unknown(label) from None
 
-    def _near(self, label: str) -> Sequence[str]:
-        """Labels worth comparing with a mistyped one.
-
-        Comparing with each of a million labels takes minutes. In a large vocabulary only those around
-        its place in the order, and those that contain it, are looked at.
-        """
-        if len(self) <= 20_000:
-            return self._labels
-        place = bisect.bisect_left(self._labels, label)
-        around = self._labels[max(0, place - 50) : place + 50]
-        containing = (known for known in self._labels if label in known)
-        return list(dict.fromkeys((*around, *itertools.islice(containing, 200))))
+    def unknown(self, label: str) -> UnknownLabelError:
+        """The error that names labels like this one, which there is not."""
+        near: Iterable[str] = self
+        if len(self) > 20_000:  # to compare with each of a million takes minutes
+            place = bisect.bisect_left(self, label)
+            around = self[max(0, place - 50) : place + 50]
+            near = dict.fromkeys((*around, *itertools.islice((known for known in self if label in known), 200)))
+        return UnknownLabelError(self.kind, label, near)
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A knowledge graph with its splits.
 
-    Two graphs made of the same facts are the same graph, whatever the order they were read in:
-    labels are sorted, and so are the triples of each split, duplicates removed. Every reader sees to
-    it, those of formats that state ids of their own (OpenKE) included.
+    Every reader sorts labels, and the triples of each split, without duplicates: the order of a file does not count.
 
     Attributes:
         entities, relations: what the ids mean.
@@ -94,7 +75,6 @@ class Graph:
         name: for people.
         notes: sentences for people on what a reader skipped, kept or did.
         split_seed: of the draw, where a reader had to split the triples itself; None if it found them split.
-
     """
 
     entities: Vocabulary
@@ -152,6 +132,29 @@ class Graph:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(t):,}" for name, t in self.splits.items())
         return f"Graph({self.name}: {len(self.entities):,} entities, {len(self.relations):,} relations; {sizes})"
+
+
+def among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """(n,) bool: which triples `rows` (n, 3) are in `table` (m, 3); ids are at least -1, which stands for no label.
+
+    Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
+    """
+    if not len(rows) or not len(table):
+        return np.zeros(len(rows), np.bool_)
+    both = np.concatenate([rows, table]).astype(np.int64) + 1
+    _, relations, tails = (int(largest) + 1 for largest in both.max(axis=0))
+    _, pairs = np.unique(both[:, HEAD] * relations + both[:, RELATION], return_inverse=True)
+    keys = pairs * tails + both[:, TAIL]
+    return np.isin(keys[: len(rows)], keys[len(rows) :])
+
+
+def mix_bits(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Apply SplitMix64's finaliser (Steele et al. 2014) in place: every input bit affects every output bit."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return z
 
 
 def renamed(triples: npt.NDArray[np.integer], entities: npt.NDArray[Id], relations: npt.NDArray[Id]) -> npt.NDArray[Id]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fkge.errors import GraphError
 from fkge.graph.builder import Builder, Ids
-from fkge.graph.source import opened
+from fkge.graph.source import opened, wrong_columns
 from fkge.progress import Progress
 
 _COUNT_ADVICE = "The first line must be the number of rows that follow."
@@ -27,7 +27,7 @@ def read_openke(folder: Path, builder: Builder, progress: Progress) -> None:
     """Read all splits of `folder`; ``test_*2id.txt`` are further test sets.
 
     Args:
-        folder: the OpenKE folder.
+        folder: an OpenKE folder.
         builder: receives labels and triples.
         progress: shows the bytes consumed.
 
@@ -73,7 +73,11 @@ def _read_triples(path: Path, split: str, builder: Builder, progress: Progress) 
             try:
                 head, tail, relation = map(int, line.split())
             except ValueError:
-                raise _bad_row(path, line, number) from None
+                fields = line.split()
+                if len(fields) != 3:
+                    advice = "Each row needs three ids: head, tail, relation."
+                    raise wrong_columns(path, len(fields), advice, number) from None
+                head, tail, relation = (_number(path, field, number) for field in fields)
             if not (0 <= head < entities and 0 <= tail < entities):
                 bad = tail if 0 <= head < entities else head
                 raise _out_of_range(path, f"entity id {bad}", entities, "entity2id.txt", number)
@@ -89,26 +93,26 @@ def _counted(path: Path, progress: Progress) -> Iterator[tuple[int, Iterator[tup
     """The count in the first line, and the numbered lines after it: exactly that many, or an error."""
     with opened(path, progress) as source:
         lines = ((number, line) for number, line in source.lines() if line and not line.isspace())
-        number, line = next(lines, (0, ""))
-        if not number:
+        first, line = next(lines, (0, ""))
+        if not first:
             raise GraphError(path, "is empty", _COUNT_ADVICE)
         try:
             count = int(line)
         except ValueError:
-            raise GraphError(path, f"{line!r} is not a count", _COUNT_ADVICE, number) from None
-        yield count, _as_many(path, count, number, lines)
+            raise GraphError(path, f"{line!r} is not a count", _COUNT_ADVICE, first) from None
 
+        def rows() -> Iterator[tuple[int, str]]:
+            seen = 0
+            for seen, (number, row) in enumerate(lines, 1):
+                if seen > count:
+                    problem = f"the count in line {first} is {count:,}, but here is row {seen:,}"
+                    raise GraphError(path, problem, _COUNT_ADVICE, number)
+                yield number, row
+            if seen < count:
+                problem = f"the count is {count:,}, but {seen:,} rows follow"
+                raise GraphError(path, problem, f"{_COUNT_ADVICE} The file may be cut short.", first)
 
-def _as_many(path: Path, count: int, first: int, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    rows = 0
-    for rows, (number, line) in enumerate(lines, 1):
-        if rows > count:
-            problem = f"the count in line {first} is {count:,}, but here is row {rows:,}"
-            raise GraphError(path, problem, _COUNT_ADVICE, number)
-        yield number, line
-    if rows < count:
-        problem = f"the count is {count:,}, but {rows:,} rows follow"
-        raise GraphError(path, problem, f"{_COUNT_ADVICE} The file may be cut short.", first)
+        yield count, rows()
 
 
 def _number(path: Path, text: str, line: int) -> int:
@@ -116,20 +120,6 @@ def _number(path: Path, text: str, line: int) -> int:
         return int(text)
     except ValueError:
         raise GraphError(path, f"{text!r} is not an id", "Ids are whole numbers from 0.", line) from None
-
-
-def _bad_row(path: Path, line: str, number: int) -> GraphError:
-    advice = "Each row needs three ids: head, tail, relation."
-    fields = line.split()
-    if len(fields) != 3:
-        columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
-        return GraphError(path, f"this row has {columns} where 3 are expected", advice, number)
-    try:
-        for field in fields:
-            _number(path, field, number)
-    except GraphError as error:
-        return error
-    return GraphError(path, "this row cannot be read", advice, number)
 
 
 def _out_of_range(path: Path, what: str, size: int, counted_in: str, line: int) -> GraphError:

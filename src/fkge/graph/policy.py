@@ -1,15 +1,10 @@
 """The owner's sharing policy: which of its triples may leave a trace in what others see.
 
-A policy is a TOML file. `default` says what happens to a triple that no rule matches; the rules follow in
-order, and of those that match a triple **the last one wins**. So the file reads from the general to the
-particular, `default` being the most general rule of all, and a rule added at the end always takes effect:
-nothing above it can undo it. ::
+A policy is a TOML file; docs/reference/files.md lists its keys. `default` says what happens to a triple that no rule
+matches; of the rules that match a triple **the last one wins**. So the file reads from the general to the particular,
+and a rule added at the end always takes effect. ::
 
     default = "share"            # or "keep"
-
-    [[rules]]
-    share = false
-    relation = "diagnosis"       # a label, or a list of them; also entity (head or tail), head, tail
 
     [[rules]]
     share = false
@@ -17,22 +12,12 @@ nothing above it can undo it. ::
     of = "entity"                # … of this place: entity (by default), head, relation or tail
 
     [[rules]]
-    share = false
-    source = "hospital.nt"       # the triples of this file, in any format a graph can be read from
-
-    [[rules]]
     share = true
     head = "patient/17"          # several keys in one rule: all of them must match
     relation = ["lives in", "born in"]
 
-    [[rules]]
-    share = false
-    fraction = 0.2               # for experiments: a pseudo-random fifth of all triples
-    seed = 1
-
-A rule looks at a triple's three labels and at nothing else, so a triple has one answer, whichever splits or
-files it stands in, and no triple's answer depends on another triple. That is what makes the guarantee of
-`Policy.shareable` exact.
+A rule looks at a triple's three labels and at nothing else, so no triple's answer depends on another triple. That is
+what makes the guarantee of `Policy.shareable` exact.
 
 What a policy does not do: it covers triples as they are, not what follows from them. An owner that keeps
 ``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; one that keeps one triple of an entity and shares
@@ -43,12 +28,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +41,10 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from fkge.errors import FkgeError, GraphError, SettingsError, UnknownLabelError
 from fkge.files import write_atomically
-from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, renamed, seen, tidy
+from fkge.graph.graph import HEAD, RELATION, TAIL, Graph, Triples, Vocabulary, among, mix_bits, renamed, seen, tidy
 from fkge.graph.readers import read_graph
 from fkge.graph.split import split_triples
-from fkge.settings import Settings, read_toml, toml_value
+from fkge.settings import Settings, SettingValues, read_toml, toml_value
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """(n,) bool: one answer per triple."""
@@ -78,7 +63,7 @@ _NAMELESS = "_:["  # how the RDF reader calls nodes that their file gives no nam
 _TABLES = (".tsv", ".txt", ".csv")
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> object:
     if value in ([], ()):
         raise ValueError("an empty list matches nothing; name a label, or leave the key out")
     return [value] if isinstance(value, str) else value
@@ -127,7 +112,7 @@ class Rule(Settings):
 
 class _File(Settings):
     default: Literal["share", "keep"] = Field(description="what happens to a triple that no rule matches")
-    rules: tuple[dict[str, Any], ...] = Field((), description="a list of tables, each under [[rules]]")
+    rules: tuple[SettingValues, ...] = Field((), description="a list of tables, each under [[rules]]")
 
 
 @dataclass(frozen=True)
@@ -143,7 +128,6 @@ class Shareable:
         relations: (m,) int64: the same for relations.
         masks: split of the full graph → (n,) bool, which of its triples the policy shares. Test sets
             included: that is how to score shareable and confidential facts apart.
-
     """
 
     graph: Graph
@@ -156,13 +140,12 @@ class Shareable:
 class Policy:
     """Which triples an owner shares. Made by `load`, `build` or `everything`.
 
-    The files that `source` names are read once, when the policy is made; what becomes of them later does not
-    change it. Two policies are the same if their `fingerprint` is.
+    The files that `source` names are read once, when the policy is made. Two policies are the same if their
+    `fingerprint` is.
 
     Attributes:
-        default: ``share`` or ``keep``: what happens to a triple that no rule matches.
+        default: what happens to a triple that no rule matches.
         rules: in order; the last that matches wins.
-
     """
 
     default: Literal["share", "keep"]
@@ -180,12 +163,11 @@ class Policy:
 
         Raises:
             SettingsError: the file, or one of its sources, cannot be used; names rule and key.
-
         """
         return cls.build(read_toml(Path(path)), Path(path).parent, str(path))
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], folder: str | Path = ".", place: str = "policy") -> Policy:
+    def build(cls, values: SettingValues, folder: str | Path = ".", place: str = "policy") -> Policy:
         """A policy from what a policy file holds.
 
         Args:
@@ -195,7 +177,6 @@ class Policy:
 
         Raises:
             SettingsError: names rule and key.
-
         """
         if "default" not in values:
             what = "default is missing, so nothing says what happens to a triple that no rule matches"
@@ -256,10 +237,9 @@ class Policy:
         - it has no test set, nor the statements in `Graph.same_as`: these are not triples, no rule covers
           them, and what no rule covers is not shared.
 
-        The guarantee starts from the splits of `graph`. Where those were drawn at random from one file, the
-        draw went over all triples, and a confidential one more or less moves shareable ones between train and
-        valid: `resplit` first. In the same way it starts from the labels: names that a reader makes up for
-        nameless RDF nodes count the nodes before them, in confidential triples too. Name such nodes.
+        The guarantee starts from the splits of `graph`. Where those were drawn at random from all triples, a
+        confidential one more or less moves shareable ones between train and valid: `resplit` first. It starts from the
+        labels, too: names that a reader makes up for nameless RDF nodes count the nodes before them. Name such nodes.
         """
         answers = self._shared(graph, graph.facts)
         ends = np.cumsum([len(triples) for triples in graph.splits.values()])
@@ -294,9 +274,8 @@ class Policy:
     ) -> Graph:
         """`graph` split again, such that where a shareable triple goes depends on shareable triples only.
 
-        The shareable triples are split as if there were no others, then the confidential ones; unless
-        `allow_unseen`, those of the latter that would hold out the last trace of an entity or a relation go to
-        train. For the rest as `split_triples`. Not for graphs with ready-made splits, which it would undo.
+        The shareable triples are split as if there were no others, then the confidential ones. For the rest as
+        `split_triples`. Not for graphs with ready-made splits, which it would undo.
         """
         facts = tidy(np.concatenate([graph.train, graph.valid, graph.test]))
         shared = self._shared(graph, facts)
@@ -326,7 +305,7 @@ class Policy:
                 odd.append(f"pattern: {rule.pattern!r} is found in no {rule.of} label")
             if rule.source is not None:
                 listed = _translated(self._listed[rule.source], graph)
-                if missing := len(listed) - int(_among(listed, graph.facts).sum()):
+                if missing := len(listed) - int(among(listed, graph.facts).sum()):
                     odd.append(f"source: {missing:,} of the {len(listed):,} triples of {rule.source} do not occur")
             if not odd and not self._matches(rule, graph, graph.facts).any():
                 odd.append("matches no triple")
@@ -349,7 +328,7 @@ class Policy:
         if rule.pattern is not None:
             matches &= _stands(_like(_vocabulary(graph, rule.of), rule.pattern), rule.of, triples)
         if rule.source is not None:
-            matches &= _among(triples, _translated(self._listed[rule.source], graph))
+            matches &= among(triples, _translated(self._listed[rule.source], graph))
         if rule.fraction is not None:
             matches &= _uniform(graph, triples, rule.seed) < rule.fraction
         return matches
@@ -392,11 +371,7 @@ def _unknown_labels(rule: Rule, graph: Graph, most: int = 5) -> Iterable[str]:
     for place in _COLUMNS:
         vocabulary = _vocabulary(graph, place)
         unknown = [label for label in getattr(rule, place) or () if label not in vocabulary]
-        for label in unknown[:most]:
-            try:
-                vocabulary.id(label)
-            except UnknownLabelError as error:
-                yield f"{place}: {error}"
+        yield from (f"{place}: {vocabulary.unknown(label)}" for label in unknown[:most])
         if len(unknown) > most:
             yield f"{place}: {len(unknown) - most:,} more labels do not occur"
 
@@ -410,45 +385,19 @@ def _translated(source: Graph, graph: Graph) -> Ids:
     return renamed(source.facts, entities, relations)
 
 
-def _among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> Mask:
-    """(n,) bool: which rows are rows of `table`.
-
-    Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
-    """
-    if not len(rows) or not len(table):
-        return np.zeros(len(rows), np.bool_)
-    both = np.concatenate([rows, table]).astype(np.int64) + 1  # -1 stands for no label
-    _, relations, tails = (int(largest) + 1 for largest in both.max(axis=0))
-    _, pairs = np.unique(both[:, HEAD] * relations + both[:, RELATION], return_inverse=True)
-    keys = pairs * tails + both[:, TAIL]
-    return np.isin(keys[: len(rows)], keys[len(rows) :])
-
-
 def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float64]:
-    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide.
-
-    Each label is hashed once, with the seed as key; the three hashes are then mixed one after the other, so
-    that triples with labels in common, or with head and tail exchanged, get unrelated numbers.
-    """
-    entities, relations = (_hashes(vocabulary, seed) for vocabulary in (graph.entities, graph.relations))
-    state = _mix(entities[triples[:, HEAD]])
-    state = _mix(state + relations[triples[:, RELATION]])
-    state = _mix(state + entities[triples[:, TAIL]])
-    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _hashes(labels: Sequence[str], seed: int) -> npt.NDArray[np.uint64]:
+    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide."""
     key = seed.to_bytes(8, "little")
-    digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
-    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
+    def hashed(labels: Vocabulary) -> npt.NDArray[np.uint64]:
+        digests = (hashlib.blake2b(label.encode(), digest_size=8, key=key).digest() for label in labels)
+        return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64: a bijection of 64-bit numbers in which every bit in moves every bit out."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    entities, relations = hashed(graph.entities), hashed(graph.relations)
+    state = np.zeros(len(triples), np.uint64)
+    for hashes, column in ((entities, HEAD), (relations, RELATION), (entities, TAIL)):
+        state = mix_bits(state + hashes[triples[:, column]] + np.uint64(0x9E3779B97F4A7C15))
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:

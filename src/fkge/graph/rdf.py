@@ -27,12 +27,9 @@ _RANDOM_NAME = re.compile(r"[a-f][0-9a-f]{19,31}").fullmatch
 class RdfReader:
     """Reads the files of one graph; keeps what has to be the same across them.
 
-    Blank nodes keep the label of their file, ``_:label``: `rename_blank_nodes` stays off, so that ids
-    repeat from run to run, and so that a node means the same in train and in test. Nodes without a
-    label (Turtle's ``[]`` and ``( )``) get a random name from the parser even so. They are renamed
-    ``_:[1]``, ``_:[2]``, … in order of appearance, which no label in a file can be. So the same file
-    always gives the same graph, but here, and only here, the order of the statements matters: telling
-    nameless nodes apart by their statements is graph canonicalisation, which cannot be streamed.
+    Blank nodes keep the label of their file, ``_:label``, so that ids repeat, and a node means the same in train and in
+    test. Nodes without a label (Turtle's ``[]`` and ``( )``) get a random name from the parser even so. They are
+    renamed ``_:[1]``, ``_:[2]``, … in order of appearance: here, and only here, the order of the statements matters.
     N-Triples and N-Quads have no nameless nodes.
     """
 
@@ -87,7 +84,11 @@ class RdfReader:
         for what, count in skipped.items():
             builder.notes.append(f"{path.name}: {count:,} statements with {what} are skipped.")
         if len(rows) == before:
-            raise _no_triples(path, statements, skipped["literals"])
+            if not statements:
+                raise GraphError(path, "holds no triples", "It needs at least one statement.")
+            found = f"{statements:,} statements, {skipped['literals']:,} of them with literals"
+            advice = 'To make literals entities, read it with literals="keep".'
+            raise GraphError(path, f"holds no triples between entities ({found})", advice)
 
     def _label(self, term: object, has_nameless: bool) -> str | None:
         """The label of a term other than an IRI, or None for one that is to be skipped."""
@@ -101,23 +102,13 @@ class RdfReader:
 
 
 def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
-    """The parser's complaint, with the line it is about.
-
-    Where each statement has a line of its own, an unfinished one is noticed at its line end, which the
-    parser gives as an empty stretch at the start of the next line. It gives a broken byte in the same way.
-    """
+    """The parser's complaint, with the line it is about."""
     # The parser's text repeats the place: "Parser error at line 3 column 1: …".
     message = re.sub(r"^Parser error .*?: ", "", error.msg).rstrip(".")
     line = error.lineno
+    # An unfinished line, and a broken byte, are reported as an empty stretch at the start of the next line.
     empty_at_start = (error.offset, error.end_offset, error.end_lineno) == (1, 1, line)
     if by_lines and line is not None and empty_at_start and not re.search(r"UTF-8|\bbyte\b", message):
         line -= 1
     advice = f"Correct the file, or give it the ending of its format ({', '.join(RDF_ENDINGS)})."
     return GraphError(path, f"is not valid RDF ({message})", advice, line)
-
-
-def _no_triples(path: Path, statements: int, literals: int) -> GraphError:
-    if not statements:
-        return GraphError(path, "holds no triples", "It needs at least one statement.")
-    problem = f"holds no triples between entities ({statements:,} statements, {literals:,} of them with literals)"
-    return GraphError(path, problem, 'To make literals entities, read it with literals="keep".')

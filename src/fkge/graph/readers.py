@@ -39,8 +39,7 @@ def read_graph(
     - an OpenKE folder (``entity2id.txt``, ``relation2id.txt``, ``train2id.txt``, …);
     - ``pykeen:NAME``, a data set that ships with PyKEEN.
 
-    Triples of ready-made splits are all kept, those with entities that train does not have included;
-    the graph's notes say how many there are.
+    Triples of ready-made splits are all kept; notes say how many hold an entity that train does not have.
 
     Args:
         path: what to read.
@@ -53,27 +52,21 @@ def read_graph(
     Raises:
         GraphError: the input cannot be read; the message names the place and a remedy.
         SettingsError: an argument is out of range.
-
     """
     if literals not in ("skip", "keep"):
         raise SettingsError(f'literals is {literals!r}; it must be "skip" or "keep"')
     address = str(path)
     path = bundled_folder(address) if address.startswith(PREFIX) else Path(path)
     builder = Builder()
-    if path.is_dir():
-        name = path.resolve().name
-        if is_openke(path):
-            read_openke(path, builder, progress)
-        else:
-            files = _find_splits(path)
-            rdf = RdfReader(builder, literals, progress)
-            for split, file in files.items():
-                _read_file(file, split, builder, rdf, progress)
-    elif path.exists():
-        name = _stem_and_ending(path)[0]
-        _read_file(path, "train", builder, RdfReader(builder, literals, progress), progress)
-    else:
+    if not path.exists():
         raise _missing(path)
+    name = path.resolve().name if path.is_dir() else _stem_and_ending(path)[0]
+    if is_openke(path):
+        read_openke(path, builder, progress)
+    else:
+        rdf = RdfReader(builder, literals, progress)
+        for split, file in (_find_splits(path) if path.is_dir() else {"train": path}).items():
+            _read_file(file, split, builder, rdf, progress)
     return builder.graph(name, seed=seed, fractions=fractions, allow_unseen=allow_unseen)
 
 

@@ -1,8 +1,4 @@
-"""`Source` opens one input file, compressed or not, and reports unreadable bytes and lines by their position.
-
-Every reader reads through `Source`, so a broken archive, a broken character and a progress bar are
-each dealt with once.
-"""
+"""`Source` opens one input file, compressed or not, and reports unreadable bytes and lines by their position."""
 
 from __future__ import annotations
 
@@ -26,7 +22,6 @@ class Source:
     Attributes:
         path: the file, for messages.
         line: the number (1-based) of the line that the bytes read so far end in.
-
     """
 
     def __init__(self, path: Path, file: BufferedReader, task: Task) -> None:
@@ -102,12 +97,9 @@ class Source:
         return chunk
 
     def _unpack(self) -> bytes:
-        """The next piece of the file.
-
-        `read1` and not `read`: from a truncated archive it hands out all there is before it complains,
-        so that the line in the message is the line reached.
-        """
+        """The next piece of the file."""
         try:
+            # `read1` hands out all that a truncated archive has before it complains, so the message names that line.
             return (self._archive or self._file).read1(_CHUNK)
         except EOFError:
             problem = "the gzip archive is truncated: it ends in the middle of this line"
@@ -140,6 +132,12 @@ def opened(path: Path, progress: Progress) -> Iterator[Source]:
 
 def _corrupt(path: Path, error: Exception, line: int | None) -> GraphError:
     return GraphError(path, f"the gzip archive is corrupt ({error})", "Copy or download it again.", line)
+
+
+def wrong_columns(path: Path, columns: int, advice: str, line: int) -> GraphError:
+    """What to say of a row that is no triple."""
+    found = "1 column" if columns == 1 else f"{columns} columns"
+    return GraphError(path, f"this row has {found} where 3 are expected", advice, line)
 
 
 def unreadable(path: Path, error: OSError) -> GraphError:

@@ -28,7 +28,6 @@ def split_triples(
         fractions: shares of train, valid and test; they sum to 1.
         allow_unseen: if not, every entity and relation occurs in train: in permuted order, its first
             triple is pinned there. Where too few triples remain, valid and test shrink in proportion.
-
     """
     _check(seed, fractions)
     triples = tidy(triples)
@@ -36,20 +35,11 @@ def split_triples(
     if n == 0:
         return triples, triples.copy(), triples.copy()
     permuted = triples[np.random.default_rng(seed).permutation(n)]
-    if allow_unseen:
-        pinned = np.zeros(n, np.bool_)
-        pinned[0] = True  # train is never empty
-    else:
-        pinned = _first_occurrences(permuted)
+    pinned = np.arange(n) == 0 if allow_unseen else _first_occurrences(permuted)  # train is never empty
     free = np.flatnonzero(~pinned)
     valid, test = _sizes(n, len(free), fractions)
-    held_out = np.zeros(n, np.bool_)
-    held_out[free[: valid + test]] = True
-    return (
-        tidy(permuted[~held_out]),
-        tidy(permuted[free[:valid]]),
-        tidy(permuted[free[valid : valid + test]]),
-    )
+    train = np.delete(permuted, free[: valid + test], axis=0)
+    return tidy(train), tidy(permuted[free[:valid]]), tidy(permuted[free[valid : valid + test]])
 
 
 def _check(seed: int, fractions: tuple[float, float, float]) -> None:

@@ -6,9 +6,8 @@ Tensors::
     entities/ends, relations/ends, here/ends, elsewhere/ends     int64: where in it each label ends
     split/NAME                                                   (n, 3) int32
 
-``here`` and ``elsewhere`` are the two sides of `Graph.same_as`. Name and notes are in the metadata, with
-the format's name and a SHA-256 over all the rest: safetensors itself notices a file cut short, but not a
-flipped bit.
+``here`` and ``elsewhere`` are the two sides of `Graph.same_as`. Name and notes are in the metadata, with a SHA-256 over
+all the rest: safetensors itself notices a file cut short, but not a flipped bit.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ def load_graph(path: str | Path) -> Graph:
 
     Raises:
         RunError: the file is missing, is not such a file, or is damaged.
-
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -80,15 +78,8 @@ def _graph(tensors: Mapping[str, npt.NDArray[Any]], name: str, notes: list[str])
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
                 raise ValueError(f"split {key} holds ids out of range")
     same_as = tuple(zip(_get(tensors, "here"), _get(tensors, "elsewhere"), strict=True))
-    order = [*("train", "valid", "test"), *sorted(splits)]
-    return Graph(
-        entities=entities,
-        relations=relations,
-        splits={key: splits[key] for key in dict.fromkeys(order)},
-        same_as=same_as,
-        name=name,
-        notes=tuple(notes),
-    )
+    ordered = {key: splits[key] for key in ("train", "valid", "test", *sorted(splits))}
+    return Graph(entities, relations, ordered, same_as, name, tuple(notes))
 
 
 def _put(tensors: dict[str, npt.NDArray[Any]], key: str, labels: Iterable[str]) -> None:

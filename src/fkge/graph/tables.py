@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fkge.errors import GraphError
 from fkge.graph.builder import Builder
-from fkge.graph.source import Source, opened
+from fkge.graph.source import Source, opened, wrong_columns
 from fkge.progress import Progress
 
 # What a header calls each column.
@@ -37,9 +37,8 @@ def read_table(path: Path, split: str, builder: Builder, progress: Progress) -> 
     before = len(rows)
     add, entities, relations = rows.extend, builder.entities, builder.relations
     with opened(path, progress) as source:
-        numbered = _comma_rows(source) if commas else _tab_rows(source)
         first = True
-        for line, row in numbered:
+        for line, row in _comma_rows(source) if commas else ((n, line.split("\t")) for n, line in source.lines()):
             if first and row and not _is_blank(row):
                 first = False
                 if _is_header(path, line, row):
@@ -54,11 +53,6 @@ def read_table(path: Path, split: str, builder: Builder, progress: Progress) -> 
                     raise _bad_row(path, line, row, separator) from None
     if len(rows) == before:
         raise GraphError(path, "holds no triples", f"Each row is head, relation and tail, {separator}-separated.")
-
-
-def _tab_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
-    for number, line in source.lines():
-        yield number, line.split("\t")
 
 
 def _comma_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
@@ -92,8 +86,7 @@ def _is_header(path: Path, line: int, row: list[str]) -> bool:
 def _bad_row(path: Path, line: int, row: list[str], separator: str) -> GraphError:
     advice = f"Each row needs head, relation and tail, {separator}-separated."
     if len(row) != 3:
-        columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
-        return GraphError(path, f"this row has {columns} where 3 are expected", advice, line)
+        return wrong_columns(path, len(row), advice, line)
     empty = next(
         name for name, cell in zip(("head", "relation", "tail"), row, strict=True) if not cell or cell.isspace()
     )

@@ -2,7 +2,7 @@
 
 The client holds X, the host holds Y: a row for each entity and relation that both have, in the same order. The client
 learns G(x) = xW so that its rows look like the host's, and the host ends with G(X) in its own space. Each role turns
-messages into messages (`step`) and does nothing else: no network, no clock, no global randomness.
+messages into messages (`step`) and does nothing else.
 
 What is private here, and what is not:
 

@@ -91,16 +91,15 @@ class PpatClient(Role[FromHost, FromClient | None]):
         self._velocity, self._mapping = velocity, mapping
 
     def _next(self) -> FromClient:
-        return self._candidate() if self.settings.candidate_due(self._done) else self._sample()
+        if not self.settings.candidate_due(self._done):
+            return self._sample()
+        around = None if self._neighbours is None else self._neighbours @ self._mapping
+        return Candidate(self._done, self._rows @ self._mapping, around)
 
     def _sample(self) -> Samples:
         chosen = torch.randint(len(self._rows), (self.settings.batch_of(len(self._rows)),), generator=self._generator)
         self._batch = self._rows[chosen]
         return Samples(self._done, self._batch @ self._mapping)
-
-    def _candidate(self) -> Candidate:
-        around = None if self._neighbours is None else self._neighbours @ self._mapping
-        return Candidate(self._done, self._rows @ self._mapping, around)
 
 
 def initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
@@ -116,8 +115,7 @@ def orthogonalize(mapping: Tensor, beta: float) -> Tensor:
     """Return (1+β)W − β(WWᵀ)W, MUSE's step towards orthogonality.
 
     It moves each singular value s to s + βs(1 − s²) and leaves the singular vectors alone, so all min(d_client, d_host)
-    of them tend to 1. If W is wide, WWᵀ tends to the identity: lengths and angles are kept. If W is tall, WᵀW does: W
-    drops d_client − d_host directions and keeps the others as they are. (WWᵀ)W = W(WᵀW); the smaller is computed.
+    of them tend to 1. (WWᵀ)W = W(WᵀW); the smaller is computed.
     """
     if mapping.shape[0] <= mapping.shape[1]:
         return (1 + beta) * mapping - beta * (mapping @ mapping.T) @ mapping

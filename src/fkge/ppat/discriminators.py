@@ -39,8 +39,7 @@ class Discriminators:
     def descend(self, gradient: Tensor, lr: float, momentum: float) -> None:
         """Take one step of SGD with momentum along `gradient`, (count, p).
 
-        A network whose step would overflow keeps its parameters. So none ever breaks, and no peer has to learn that one
-        did: for a teacher, that would reveal something about raw Y.
+        A network whose step would overflow keeps its parameters: that a teacher broke would reveal something of raw Y.
         """
         velocity = momentum * self._velocity + gradient
         parameters = self.parameters - lr * velocity

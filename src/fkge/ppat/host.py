@@ -51,11 +51,7 @@ class Teachers:
     Args:
         rows: Y, (n, d).
         settings: of the game.
-        generator: source of the partition, the initial weights and the batches.
-
-    Attributes:
-        parts: (n_i, d) rows of Y by teacher; every row in exactly one.
-        networks: their parameters, one row per teacher.
+        generator: source of the partition into `parts`, the initial weights and the batches.
     """
 
     def __init__(self, rows: Tensor, settings: PpatSettings, generator: torch.Generator) -> None:
@@ -72,7 +68,8 @@ class Teachers:
             (n,) int64: how many teachers take each sample for a real one, T_i(x) > 1/2. Raw: must not leave the host.
         """
         # As many real rows as samples, drawn with replacement, so that small parts count as much as large ones.
-        real = torch.stack([part[self._draw(len(part), len(samples))] for part in self.parts])
+        size, drawn = (len(samples),), self._generator
+        real = torch.stack([part[torch.randint(len(part), size, generator=drawn)] for part in self.parts])
         fake = samples.expand(len(self.parts), *samples.shape)
         logits = self.networks.logits(torch.cat([fake, real], dim=1))
         on_fake, on_real = logits.split(len(samples), dim=1)
@@ -84,9 +81,6 @@ class Teachers:
         self.networks.descend(gradient, self._settings.lr, self._settings.momentum)
         votes: Tensor = (on_fake > 0).sum(dim=0)
         return votes
-
-    def _draw(self, rows: int, count: int) -> Tensor:
-        return torch.randint(rows, (count,), generator=self._generator)
 
 
 class Student:
@@ -236,8 +230,7 @@ def csls_criterion(x: Tensor, y: Tensor, k: int = 10, chunk: int = 1024) -> floa
     """Return the mean, over the rows of `x`, of the CSLS similarity to the nearest row of `y`.
 
     Cross-domain similarity local scaling says how well two clouds of vectors lie on each other, without pairs:
-    CSLS(x, y) = 2 cos(x, y) − r(x) − r(y), where r is the mean cosine to the k nearest rows of the other cloud: a row
-    that is near to everything ("hub") is near to nothing in particular.
+    CSLS(x, y) = 2 cos(x, y) − r(x) − r(y), where r is the mean cosine to the k nearest rows of the other cloud.
 
     Args:
         x: (n, d).

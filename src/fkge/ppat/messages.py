@@ -7,8 +7,8 @@
     Candidate(k)  (n, d_host), …    →
                                     ←   Received(k)
 
-`step` is the number of adversarial steps done before the message. The gradient is that of the generator's loss with
-respect to the *samples*. One with respect to the mapping, (d_client, d_host), would need X at the host.
+The gradient is that of the generator's loss with respect to the *samples*. One with respect to the mapping would need X
+at the host.
 """
 
 from __future__ import annotations
@@ -132,8 +132,7 @@ def check_vectors(message: Message, vectors: object, shape: tuple[int | None, in
     """Raise `PeerError` unless `vectors` is a dense CPU tensor of this shape and type with numbers within ±`LIMIT`.
 
     Args:
-        message: for its name in the error.
-        vectors: a field of it.
+        message, vectors: a field of it, and the message for its name in the error.
         shape: (rows, width); rows None for any number of them.
         dtype: the type both sides use.
     """

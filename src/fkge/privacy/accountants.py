@@ -5,8 +5,7 @@
     price(releases, delta, "gdp")    the closed form, exact, for Gaussian releases of the full batch and nothing else
     price(releases, delta, "tight")  "gdp" where that is possible, else "pld": what the ledger charges
 
-Every figure is an upper bound on the true ε, of one unit, under one neighbouring relation. Releases about different
-units or relations are never added up.
+Every figure is an upper bound on the true ε, of one unit, under one neighbouring relation.
 
 Sensitivity is stated under the release's own relation (see `Release`), so a mechanism without sampling is a shift by
 that much whatever the relation is. dp-accounting disagrees with itself here (for a replacement, its PLD doubles the

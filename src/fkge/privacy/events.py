@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from fkge.errors import PrivacyError, did_you_mean
 from fkge.privacy.tamper_evident import canonical
@@ -86,12 +86,12 @@ class Release:
         """(unit, relation); only releases with equal ones compose."""
         return self.unit, self.relation
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | float | None]:
         """Return a JSON object that `from_json` reads."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Release:
+    def from_json(cls, value: object) -> Release:
         """Return the release that `to_json` wrote; every field must be there, and no other (`PrivacyError`)."""
         names = {f.name for f in fields(cls)}
         if not isinstance(value, Mapping) or set(value) != names:

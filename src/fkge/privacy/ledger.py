@@ -8,12 +8,11 @@ Check, write, then send:
     send(message)
 
 A crash anywhere leaves the ledger at or above what was really released, never below. A key that was paid for but has
-not left may be used after a crash, for the same release, without paying twice: nobody has seen anything of it. A key
-that has left may not: drawing its noise again would be a second release. What has left may go to further peers as it
-is, free of charge.
+not left may be used after a crash, for the same release, without paying twice. A key that has left may not: drawing its
+noise again would be a second release. What has left may go to further peers as it is, free of charge.
 
-The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw. How the ledger
-is protected against crashes, changes and rollbacks, and what is not detected, is in `fkge.privacy.ledger_store`.
+The spend covers everything ever released about a unit, to any peer, since peers may pool what they saw.
+`fkge.privacy.ledger_store` says how the ledger is protected, and what is not detected.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from fkge.errors import AlreadyLeft, BudgetError, LedgerError, PrivacyError
 from fkge.privacy.accountants import fits, paper_price, price
@@ -62,14 +61,9 @@ class Budget:
                 f"budget for {self.unit}: needs ε ≥ 0 and 0 < δ < 1, got {self.epsilon} and {self.delta}"
             )
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> tuple[str, str, float | None, float]:
         finite = self.epsilon < math.inf
-        return [self.unit, self.relation, float(self.epsilon) if finite else None, float(self.delta)]
-
-    @classmethod
-    def from_json(cls, value: Sequence[Any]) -> Self:
-        unit, relation, epsilon, delta = value
-        return cls(unit, relation, math.inf if epsilon is None else epsilon, delta)
+        return self.unit, self.relation, float(self.epsilon) if finite else None, float(self.delta)
 
 
 @dataclass(frozen=True)
@@ -94,14 +88,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the ledger.
-
-    Attributes:
-        number: counted from 1.
-        kind: "opened", "budgets", "paid", "left" or "anchor lost".
-        time: by this machine's clock, in seconds since 1970.
-        key, release, peer, nbytes: where they apply.
-    """
+    """One entry of the ledger: "opened", "budgets", "paid", "left" or "anchor lost"; `time` in seconds since 1970."""
 
     number: int
     kind: str
@@ -206,7 +193,6 @@ class Ledger:
         """
         if not key or not isinstance(release, Release):
             raise PrivacyError(f"only a Release can be paid for, under a key; got {release!r} under {key!r}")
-        refused: tuple[Budget, list[Release]] | None = None
         with self._transaction():
             if key in self._left:
                 raise AlreadyLeft(
@@ -220,14 +206,12 @@ class Ledger:
             budget = self._budget_for(release)
             before = self._sum(release.of)
             self._chain.crash_point("pay")
-            if budget.epsilon < math.inf and not fits([*before, release], budget.epsilon, budget.delta):
-                refused = budget, before
-            else:
+            if budget.epsilon == math.inf or fits([*before, release], budget.epsilon, budget.delta):
                 self._chain.crash_point("checked")
                 body = {"key": key, "release": release.to_json(), "peer": peer, "note": "", "time": time.time()}
                 self._chain.append("paid", body)
-        if refused is not None:
-            raise _over_budget(release, *refused)
+                return
+        raise _over_budget(release, budget, before)  # outside: to price what would fit takes a while
 
     def leave(self, key: str, peer: str, nbytes: int, *, first: bool = False) -> None:
         """Record, before the first byte goes, that what was paid for under `key` leaves to `peer`.
@@ -332,9 +316,8 @@ class Ledger:
     def _transaction(self) -> Iterator[None]:
         """Hold the ledger, with what other processes have written taken in."""
         with self._chain.transaction():
-            while self._chain.unread:
-                self._take(self._chain.unread[0])
-                self._chain.unread.popleft()  # not before: a row that cannot be read is refused again and again
+            for row in self._chain.rows[len(self._entries) : self._chain.head.rows]:
+                self._take(row)
             yield
 
     def _take(self, row: Row) -> None:
@@ -344,7 +327,10 @@ class Ledger:
                 raise LedgerError(f"{self.path}: of format {body['format']}; this version reads {FORMAT}. Update fkge")
             self.graph = body["graph"]
         elif kind == "budgets":
-            self._budgets = tuple(Budget.from_json(value) for value in body["budgets"])
+            self._budgets = tuple(
+                Budget(unit, relation, math.inf if epsilon is None else epsilon, delta)
+                for unit, relation, epsilon, delta in body["budgets"]
+            )
         elif kind == "paid":
             release = self._paid[body["key"]] = Release.from_json(body["release"])
             self._spend.setdefault(release.of, Counter())[release.times(1)] += release.count
@@ -357,9 +343,9 @@ class Ledger:
         return [event.times(count) for event, count in self._spend.get(of, Counter()).items()]
 
     def _budget_for(self, release: Release) -> Budget:
-        for budget in self._budgets:
-            if (budget.unit, budget.relation) == release.of:
-                return budget
+        found = {(budget.unit, budget.relation): budget for budget in self._budgets}
+        if release.of in found:
+            return found[release.of]
         allowed = "; ".join(f"{b.unit} ({b.relation})" for b in self._budgets) or "nothing"
         raise BudgetError(
             f"{self.path}: there is no budget for {release.unit} ({release.relation}): nothing about it may leave. "

@@ -22,15 +22,14 @@ import json
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from fkge.errors import LedgerError
-from fkge.files import FileLock
+from fkge.files import FileLock, JsonObject
 from fkge.privacy.tamper_evident import GENESIS, Companions, canonical, digest, from_fields
 
 _LOCK_SECONDS = 60.0
@@ -43,10 +42,6 @@ _SCHEMA = (
     "CREATE TABLE tallies (what TEXT, peer TEXT, notes INT, nbytes INT, PRIMARY KEY (what, peer)) WITHOUT ROWID",
     "CREATE TABLE head (rows INTEGER, notes INTEGER, chain TEXT, seal TEXT, previous TEXT)",
 )
-
-
-Body: TypeAlias = Mapping[str, Any]
-"""What a row says: plain JSON values."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Row:
 
     number: int
     kind: str
-    body: Body
+    body: JsonObject
 
 
 @dataclass(frozen=True)
@@ -98,17 +93,12 @@ class Tally:
 class Chain:
     """The open database. All reading and writing happens in a transaction, one process and one thread at a time.
 
-    Args:
-        path: the database.
-        anchor: where the anchor is; by default where it was created, beside the database.
-        create: the first row's content if there is no database yet; None: there must be one.
-        at_least: a head that the database must have come by.
-        accept_lost_anchor: continue from the database as it is if its anchor is gone. A row then says so.
+    The arguments are those of `Ledger.open`; `create` is the first row's content if there is no database yet.
 
     Attributes:
-        unread: committed rows, by this process or others, that the owner of the chain has not taken out yet.
-        tallies: by (what, peer), as of the last transaction.
-        head: likewise.
+        head: as of the last transaction, or in one.
+        rows: by this process or others; those beyond ``head.rows`` were never committed.
+        tallies: by (what, peer).
 
     Raises:
         LedgerError: it is missing, altered, rolled back, or of another key.
@@ -119,15 +109,13 @@ class Chain:
         path: Path,
         *,
         anchor: Path | None = None,
-        create: Body | None = None,
+        create: JsonObject | None = None,
         at_least: Head | None = None,
         accept_lost_anchor: bool = False,
     ) -> None:
         self.path = path
         self._mutex = threading.Lock()
-        self.unread: deque[Row] = deque()
-        self._queued = 0  # the last row that was put there
-        self._appended: Row | None = None  # in this transaction
+        self.rows: list[Row] = []
         self.tallies: Mapping[tuple[str, str], Tally] = {}  # replaced, never changed
         self.head = Head()
         existed = has_content(path)
@@ -155,9 +143,7 @@ class Chain:
             raise
 
     def _prepare(self, existed: bool, create: bool, accept_lost_anchor: bool) -> bool:
-        """Create anchor and key of a new ledger, in this order, then the database can follow.
-
-        So none can be missing while a later one exists; one that is missing all the same was removed.
+        """Create anchor, then key of a new ledger, so that one that is missing was removed.
 
         Returns:
             Whether a lost anchor was accepted.
@@ -196,8 +182,7 @@ class Chain:
     def transaction(self) -> Iterator[None]:
         """Hold the database, up to date; what is appended is durable, and anchored, when the block ends.
 
-        At most one row or note in a transaction: after a crash the anchor may lag one step behind, and no more. If
-        anything is raised before the commit, nothing was written.
+        At most one row or note in a transaction: after a crash the anchor may lag one step behind, and no more.
         """
         with self._exclusive():
             self._catch_up()
@@ -210,12 +195,12 @@ class Chain:
             self.crash_point("written")
             self._commit()
 
-    def append(self, kind: str, body: Body) -> None:
+    def append(self, kind: str, body: JsonObject) -> None:
         """Add a row, within a transaction."""
         number, text = self.head.rows + 1, canonical(body).decode()
         chain = self._hash("row", self.head.chain, number, kind, text)
         self._db.execute("INSERT INTO rows VALUES (?, ?, ?, ?)", (number, kind, text, chain))
-        self._appended = Row(number, kind, body)
+        self.rows[self.head.rows :] = [Row(number, kind, body)]
         self._move_to(replace(self.head, rows=number, chain=chain))
 
     def note(self, what: str, peer: str, nbytes: int, times: int = 1) -> None:
@@ -247,7 +232,7 @@ class Chain:
         """Hold the only transaction; if it fails, what is known of the database is what it was at the last commit."""
         with self._mutex, self._locked(), self._errors_named():
             self._db.execute("BEGIN IMMEDIATE")
-            self._known, self._appended = (self.tallies, self.head), None
+            self._known = self.tallies, self.head
             try:
                 yield
             except BaseException:
@@ -301,14 +286,8 @@ class Chain:
         self.tallies = {(what, peer): Tally(notes, nbytes) for what, peer, notes, nbytes in tallies}
         if not typed or head.seal != self._seal(head, str(previous)):
             raise self._files.error("its head, or the tally of what left unprotected, was altered")
+        self.rows[self.head.rows :] = new
         self.head = head
-        self._queue(new)
-
-    def _queue(self, rows: Iterable[Row]) -> None:
-        """Hand committed rows on, each once, however often they are read."""
-        new = [row for row in rows if row.number > self._queued]
-        self.unread += new
-        self._queued += len(new)
 
     def _check_anchor(self) -> None:
         anchor, head = self._files.read_anchor(), self.head
@@ -351,7 +330,7 @@ class Chain:
         values = (self.head.rows, self.head.notes, self.head.chain, self.head.seal, previous)
         self._db.execute("UPDATE head SET rows = ?, notes = ?, chain = ?, seal = ?, previous = ?", values)
 
-    def _create(self, first: Body) -> None:
+    def _create(self, first: JsonObject) -> None:
         """Create the tables and the first row, in one commit, unless another process was faster."""
         with self._exclusive():
             if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -366,7 +345,6 @@ class Chain:
         """Make the transaction durable, then bring the anchor up to date."""
         self._db.execute("COMMIT")
         self._known = self.tallies, self.head
-        self._queue([self._appended] if self._appended else [])
         self.crash_point("committed")
         self._files.write_anchor(self.head)
         self.crash_point("anchored")

@@ -55,7 +55,9 @@ class PaperMoments:
             return 0.0
         if self.lam == 0:
             return math.inf
-        orders = _orders(self.lam, self.delta)
+        # Orders beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound.
+        best = math.sqrt(math.log(1 / self.delta) / 2) / self.lam
+        orders = np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)
         alpha = sum(count * moment(orders, self.lam, margin) for margin, count in self._margins.items())
         return float(np.min((alpha + math.log(1 / self.delta)) / orders))
 
@@ -80,12 +82,6 @@ def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> n
     stay = math.log1p(-q) + orders * (math.log1p(-q) - math.log1p(-grown))
     move = log_q + 2 * lam * orders
     return np.minimum(bound, np.logaddexp(stay, move))
-
-
-def _orders(lam: float, delta: float) -> npt.NDArray[np.float64]:
-    """Return orders l beyond the best one of a single query, √(log(1/δ)/2)/λ. Any set of orders gives a bound."""
-    best = math.sqrt(math.log(1 / delta) / 2) / lam
-    return np.arange(1, min(10_000, max(256, 2 * math.ceil(best))) + 1, dtype=np.float64)
 
 
 def paper_epsilon(queries: int, lam: float, delta: float) -> float:

@@ -1,16 +1,15 @@
 """What every tamper-evident log shares: linked hashes, a key, and an anchor that remembers how far the log had come.
 
-Record n carries its number and a hash over its content and the hash of record n − 1. Beside the log stand a key of 32
-random bytes, which only its owner may read, and an anchor: a small file, replaced in one step after the log has grown,
-with the number of records, the latest hash, and a seal made with the key. Two logs are built of these parts:
+Record n carries its number and a hash over its content and the hash of record n − 1. Beside the log stand a key, which
+only its owner may read, and an anchor: a small file, replaced in one step after the log has grown, with the number of
+records, the latest hash, and a seal made with the key. Two logs are built of these parts:
 
     fkge.privacy.ledger_store  the privacy ledger: rows of an SQLite database, keyed hashes, anchored at every commit
     fkge.node.ops.audit_log    a node's audit log: JSON lines, hashes anybody can check, anchored every few seconds
 
-The rules are the same for both. A record that was altered, moved, inserted or removed breaks the chain. A log that is
-shorter than its anchor was rolled back or cut off; one with another hash at the anchor's position has another history.
-One that is longer is what a crash between log and anchor leaves; each log says how much longer it may be. A key or an
-anchor that is missing while the log exists is an error, and never a reason to start anew.
+A record that was altered, moved, inserted or removed breaks the chain. A log that is shorter than its anchor was rolled
+back or cut off; one with another hash at the anchor's position has another history. One that is longer is what a crash
+leaves; each log says how much longer it may be. A missing key or anchor is an error, never a reason to start anew.
 
 Not detected from within: a log and its anchor that were put back to an older state together, which only a hash kept
 elsewhere shows; and a log that was rewritten by somebody who has the key.
@@ -64,11 +63,7 @@ class Companions(Generic[Anchor]):
         create_once(self.key, secrets.token_bytes(_KEY_BYTES), private=True)
 
     def read_key(self) -> bytes:
-        """Return the key.
-
-        Raises:
-            LedgerError: it is missing, damaged, or others may read it.
-        """
+        """Return the key; `LedgerError` if it is missing, damaged, or others may read it."""
         try:
             if self.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise self.error(f"others may read its key {self.key}", f"Run: chmod 600 {self.key.name}")
@@ -86,11 +81,7 @@ class Companions(Generic[Anchor]):
         create_once(self.anchor, canonical(vars(anchor)))
 
     def read_anchor(self) -> Anchor:
-        """Return how far the log had come.
-
-        Raises:
-            LedgerError: the anchor is lost or damaged.
-        """
+        """Return how far the log had come; `LedgerError` if the anchor is lost or damaged."""
         try:
             return from_fields(self._form, json.loads(self.anchor.read_bytes()))
         except FileNotFoundError:
@@ -103,16 +94,13 @@ class Companions(Generic[Anchor]):
         write_atomically(self.anchor, canonical(vars(anchor)))
 
     def check_link(self, due: int, number: int, intact: bool, place: str | Path | None = None) -> None:
-        """Check that a record follows the one before.
+        """Check that a record follows the one before (`LedgerError`).
 
         Args:
             due: the number that comes next.
             number: the record's number.
             intact: whether its hash fits its content and the hash before.
             place: where the record is, for the message; by default the log.
-
-        Raises:
-            LedgerError: it does not.
         """
         if number != due:
             change = "entries were removed or moved" if number > due else "it was moved or inserted"
@@ -121,16 +109,12 @@ class Companions(Generic[Anchor]):
             raise self.error(f"entry {number} was altered, moved or inserted", place=place)
 
     def check_reached(self, anchored: int, seen: str, reached: int, found: str | None) -> None:
-        """Check that the log goes on from what its anchor has seen.
+        """Check that the log is not shorter than its anchor, nor has another history (`LedgerError`).
 
         Args:
-            anchored: the number of records that the anchor has seen.
-            seen: the hash that it has seen there.
+            anchored, seen: the number of records that the anchor has seen, and the hash of the last.
             reached: the number of records in the log.
             found: the log's hash at record `anchored`; None if that is not known.
-
-        Raises:
-            LedgerError: it is shorter, or has another history.
         """
         if reached < anchored:
             raise self.error(

@@ -13,8 +13,24 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fkge.federation.events import Begin, Event, Finished, Joined, Lost, Received, Served, Wake
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.events import (
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Joined,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+    Wake,
+)
 from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.protocol import Protocol, ProtocolConfig, State
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fkge.federation.events import EVENTS
-from fkge.federation.instructions import Instruction
+from fkge.federation.events import EVENTS, Instruction
 
 
 def test_events_and_instructions_are_frozen() -> None:

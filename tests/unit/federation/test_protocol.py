@@ -10,8 +10,25 @@ from typing import Any, get_args
 import pytest
 
 from fkge.errors import PeerError
-from fkge.federation.events import EVENTS, Begin, Event, Finished, Joined, Lost, Received, Served, Wake
-from fkge.federation.instructions import Drop, Forget, Host, Improve, Instruction, Send, Serve, Timer
+from fkge.federation.events import (
+    EVENTS,
+    Begin,
+    Drop,
+    Event,
+    Finished,
+    Forget,
+    Host,
+    Improve,
+    Instruction,
+    Joined,
+    Lost,
+    Received,
+    Send,
+    Serve,
+    Served,
+    Timer,
+    Wake,
+)
 from fkge.federation.messages import Abort, Accept, Defer, Refuse, Request, Signal
 from fkge.federation.protocol import TABLE, Protocol, ProtocolConfig, State
 from tests.unit.federation.simulated import Violation, World

@@ -18,14 +18,7 @@ _POLYNOMIAL = tuple(np.float32(c) for c in (1.0, 0.6931472, 0.24022651, 0.055504
 
 
 def softmax_(scores: Tensor) -> Tensor:
-    """Turn rows of scores into probabilities, in place.
-
-    Args:
-        scores: (q, n) bfloat16, contiguous.
-
-    Returns:
-        (q,) float32, the logarithm of the sum of exp of each row's scores.
-    """
+    """Turn scores (q, n), contiguous bfloat16, into probabilities in place; return logsumexp of each row, float32."""
     normaliser = torch.empty(len(scores), dtype=torch.float32)
     _softmax(scores.view(torch.uint16).numpy(), normaliser.numpy())
     return normaliser
@@ -35,9 +28,7 @@ def adagrad_(rows: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: 
     """One step of Adagrad of every row, in place.
 
     Args:
-        rows: (n, width) float32, contiguous, as are the others.
-        total: the sums of squared gradients.
-        gradient: of the rows.
+        rows, total, gradient: (n, width) float32, contiguous; `total` are the sums of squared gradients.
         lr: learning rate.
         epsilon: added to the root of the sums.
     """

@@ -5,7 +5,7 @@ under SGD and momentum it moves linearly: after k steps
 
     v_k = μᵏ v + V,    x_k = x − lr (μ + … + μᵏ) v + X,
 
-where (V, X) are sums of k independent Gaussians: one draw from a Gaussian of known covariance (`_Pending`). So a
+where (V, X) are sums of k independent Gaussians: one draw from a Gaussian of known covariance (`_pending`). So a
 row gets the noise of all its steps at once, just before it is next read. Whatever is read has exactly the
 distribution it would have had with noise at every step. `flush` adds all pending noise: only this module
 may read the tables before that.
@@ -29,28 +29,24 @@ from fkge.embed.kernels.private import Buffer, KernelGradients, begin_stream, bo
 from fkge.embed.tables import Tables
 
 
-class _Pending:
-    """What k steps of noise do to a row, for every k up to `steps`: (steps + 1,) arrays of the table's type.
+def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.floating]) -> list[Array]:
+    """What k steps of noise do to a row, for every k up to `steps`, as (steps + 1,) arrays of the table's type.
 
-    Attributes:
-        keep: v_k = keep · v + first · z.
-        slide: x_k = x − slide · v + second · z + third · z', with z, z' standard Gaussians.
+    These are keep, slide, first, second, third: v_k = keep · v + first · z, and x_k = x − slide · v + second · z +
+    third · z', with z, z' standard Gaussians.
     """
-
-    def __init__(self, steps: int, noise: float, momentum: float, lr: float, dtype: np.dtype[np.floating]) -> None:
-        k = np.arange(steps + 1, dtype=np.float64)
-        mu = momentum
-        power = mu**k
-        # A Gaussian that came in j steps ago stands in v as μ^(j−1), and in x as −lr (1 + μ + … + μ^(j−1)).
-        in_v, in_x = mu ** (k[1:] - 1), -lr * (1 - power[1:]) / (1 - mu)
-        v, x, both = (noise**2 * np.append(0.0, np.cumsum(part)) for part in (in_v**2, in_x**2, in_v * in_x))
-        first = np.sqrt(v)
-        second = np.divide(both, first, out=np.zeros_like(both), where=first > 0)
-        third = np.sqrt(np.maximum(x - second**2, 0))
-        slide = np.append(0.0, lr * np.cumsum(power[1:]))
-        if mu == 0:  # no velocity is kept: x takes a single Gaussian of the whole variance
-            first, second, third = np.zeros_like(x), np.sqrt(x), np.zeros_like(x)
-        self.arrays = [a.astype(dtype) for a in (power, slide, first, second, third)]
+    k = np.arange(steps + 1, dtype=np.float64)
+    power = mu**k
+    # A Gaussian that came in j steps ago stands in v as μ^(j−1), and in x as −lr (1 + μ + … + μ^(j−1)).
+    in_v, in_x = mu ** (k[1:] - 1), -lr * (1 - power[1:]) / (1 - mu)
+    v, x, both = (noise**2 * np.append(0.0, np.cumsum(part)) for part in (in_v**2, in_x**2, in_v * in_x))
+    first = np.sqrt(v)
+    second = np.divide(both, first, out=np.zeros_like(both), where=first > 0)
+    third = np.sqrt(np.maximum(x - second**2, 0))
+    slide = np.append(0.0, lr * np.cumsum(power[1:]))
+    if mu == 0:  # no velocity is kept: x takes a single Gaussian of the whole variance
+        first, second, third = np.zeros_like(x), np.sqrt(x), np.zeros_like(x)
+    return [a.astype(dtype) for a in (power, slide, first, second, third)]
 
 
 @jit
@@ -136,8 +132,7 @@ class LazySteps:
         self.names = [name for name in TABLES if name == "entity" or gradients.learn]
         self.steps = steps
         self.now = 0
-        self._lr = 0.0
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, list[Array]] = {}
         self._done: dict[str, Array] = {}
         self._slots: dict[str, Array] = {}
         self._buffers: dict[str, tuple[Array, Array]] = {}
@@ -149,7 +144,7 @@ class LazySteps:
         for name in self.names:
             table = self.tables[name].numpy()
             rate = lr * self.tables.spec(name).rate
-            self._pending[name] = _Pending(self.steps, self.noise, self.momentum, rate, table.dtype)
+            self._pending[name] = _pending(self.steps, self.noise, self.momentum, rate, table.dtype)
             self._done[name] = np.zeros(len(table), np.int32)
             self._slots[name] = np.full(len(table), -1, np.int32)
 
@@ -157,12 +152,9 @@ class LazySteps:
         """One step on all examples of `parts`, at most `size` row visits in all. Returns their summed loss."""
         loss, used = 0.0, dict.fromkeys(TABLES, 0)
         for part in parts:
-            touched_ids = {
-                "entity": torch.cat([part.head, part.tail, part.negative.flatten()]),
-                "relation": part.relation,
-            }
+            ids = {"entity": torch.cat([part.head, part.tail, part.negative.flatten()]), "relation": part.relation}
             for name in self.names:
-                self._catch_up(name, touched_ids[name].numpy())
+                self._catch_up(name, ids[name].numpy())
             added, used["entity"], used["relation"] = self.gradients.run(
                 part, *(self._buffer(name, size, used[name]) for name in TABLES)
             )
@@ -187,7 +179,7 @@ class LazySteps:
     def _catch_up(self, name: str, ids: Array) -> None:
         table, velocity = self._arrays(name)
         groups = _catch_up(
-            table, velocity, ids, self._done[name], self.now, *self._pending[name].arrays,
+            table, velocity, ids, self._done[name], self.now, *self._pending[name],
             self.source.key, GAUSSIAN, self.source.used[GAUSSIAN], ROUNDS,
         )  # fmt: skip
         self.source.take(GAUSSIAN, int(groups) * 16 * LANES)

@@ -1,9 +1,8 @@
 """Compiled private training: Gaussian noise from ChaCha, and clipped gradients example by example.
 
 Hand-written: no library gives a cryptographic stream of Gaussians at the speed of memory, nor gradients per example of
-these models without a copy of every row.
-
-`dp_noise._words`, `dp_noise._gaussians` and `dp_gradients.TorchGradients` are the slow twins.
+these models without a copy of every row. The slow twins are `dp_noise._words` and `_gaussians`, and
+`dp_gradients.TorchGradients`.
 """
 
 from __future__ import annotations
@@ -255,14 +254,7 @@ Buffer = tuple[Array, Array, Array, int]
 
 
 class KernelGradients:
-    """`dp_gradients.Gradients` in closed form, for the models that have a kernel.
-
-    Args:
-        tables: what is trained.
-        settings: loss, margin and regularisation.
-        clip: C, the longest gradient that goes in unshortened.
-        learn: whether relations are trained.
-    """
+    """`dp_gradients.Gradients` in closed form, for the models that have a kernel; see `dp_gradients.make_gradients`."""
 
     def __init__(self, tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> None:
         self.tables, self.settings = tables, settings
@@ -273,23 +265,13 @@ class KernelGradients:
     def add(self, examples: Examples, sums: dict[str, Tensor]) -> float:
         gr = sums["relation"].numpy() if self.learn else np.empty((0, 0), sums["entity"].numpy().dtype)
         # Every row has its own place from the start: nothing is new, nothing is zeroed, nothing is counted.
-        entity, relation = (self._places[kind] for kind in ("entity", "relation"))
+        entity, relation = self._places["entity"], self._places["relation"]
         return self.run(examples, (entity, NO_IDS, sums["entity"].numpy(), 0), (relation, NO_IDS, gr, 0))[0]
 
     def run(self, examples: Examples, entity_buffer: Buffer, relation_buffer: Buffer) -> tuple[float, int, int]:
-        """Add the clipped gradients to the given buffers.
-
-        Args:
-            examples: triples with their negatives.
-            entity_buffer: gradients of entities, added to.
-            relation_buffer: gradients of relations, added to.
-
-        Returns:
-            The summed loss, and how many rows of either buffer are in use.
-        """
-        s, entity = self.settings, self.tables["entity"].numpy()
+        """Add the clipped gradients to the buffers; return the summed loss, and how many rows of either are in use."""
+        s, e, entity = self.settings, examples, self.tables["entity"].numpy()
         real = entity.dtype.type
-        e = examples
         return _add_clipped(  # type: ignore[no-any-return]
             KERNELS[self.tables.model.kernel or ""], entity, self.tables["relation"].numpy(),
             *(x.numpy() for x in (e.head, e.relation, e.tail, e.corrupt_tail, e.negative)),

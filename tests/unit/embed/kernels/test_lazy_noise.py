@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fkge.embed.kernels.lazy_noise import _Pending
+from fkge.embed.kernels.lazy_noise import _pending
 from tests.unit.embed.trainers import dp_trainer_of
 
 
@@ -24,8 +24,8 @@ def test_a_debt_is_the_law_of_its_steps(momentum: float, k: int) -> None:
     for _ in range(k):
         v = momentum * v + sigma * rng.standard_normal(n)
         x = x - lr * v
-    debt = _Pending(k, sigma, momentum, lr, np.dtype(np.float64))
-    keep, slide, first, second, third = (a[k] for a in debt.arrays)
+    debt = _pending(k, sigma, momentum, lr, np.dtype(np.float64))
+    keep, slide, first, second, third = (a[k] for a in debt)
     expected = np.array([[first**2, first * second], [first * second, second**2 + third**2]])
     found = np.cov(v, x)
     # The standard error of a covariance of n Gaussians is at most √(2/n) of the variances' geometric mean.
@@ -35,7 +35,7 @@ def test_a_debt_is_the_law_of_its_steps(momentum: float, k: int) -> None:
     assert abs(v.mean() - keep * start_v) < 5 * first / math.sqrt(n)
     assert abs(x.mean() - (start_x - slide * start_v)) < 5 * math.sqrt(expected[1, 1] / n)
     if k > 1:  # one step too few would be seen
-        short = debt.arrays[3][k - 1] ** 2 + debt.arrays[4][k - 1] ** 2
+        short = debt[3][k - 1] ** 2 + debt[4][k - 1] ** 2
         assert abs(found[1, 1] - short) / short > 6 * math.sqrt(2 / n)
 
 
