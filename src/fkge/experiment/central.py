@@ -50,12 +50,20 @@ class _Member:
         self._known = Known.of(owner.graph)
         self._decide = sample_triples(owner.deciding(shared=False), owner.settings.train.validation_triples, owner.seed)
 
+    def _score(self) -> float:
+        with self.activity.clock("test"):
+            score = metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
+        self.activity.tests += 1
+        return score
+
+    def validate_mean(self, epoch: int) -> None:
+        """Keep the tables as the server left them, if they are the best so far."""
+        if (score := self._score()) > (self.activity.best_score or 0.0):
+            self.best.update(score, epoch)
+
     def validate(self, epoch: int, arm: str, emit: Emit) -> bool:
         """Score the tables and keep them if they are the best so far; return whether they are."""
-        activity = self.activity
-        with activity.clock("test"):
-            score = metrics(rank(self.tables, self._decide, known=self._known))["mrr"]
-        activity.tests += 1
+        activity, score = self.activity, self._score()
         activity.epochs = epoch
         improved = self.best.update(score, epoch)
         emit("work", arm=arm, owner=self.owner.name, epoch=epoch, score=score, best=activity.best_score,
@@ -121,6 +129,9 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
         if epoch % settings.epochs == 0:
             for kind in KINDS:
                 _average(kind, members, *shared[kind], averages)
+            if settings.validate_means and epoch < total and _due(settings, epoch):
+                for member in members:
+                    member.validate_mean(epoch)
     for member in members:
         member.conclude(arm)
 
