@@ -33,7 +33,7 @@ Sent = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one owner sent in two runs with different secrets, of which it has so many by split.
+    """The messages that one owner sent in two runs with different secrets, of which it has so many by split.
 
     The first message that differs has the number `first_difference`; None if none does.
     """
