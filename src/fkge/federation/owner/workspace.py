@@ -24,7 +24,7 @@ from fkge.settings import TrainSettings
 
 @dataclass(frozen=True)
 class Workspace:
-    """Such a folder. Two owners, or two trainings of one, never share a folder.
+    """A folder with the results of one owner's training; two trainings never share one.
 
     Attributes:
         folder: it need not exist yet.
@@ -87,7 +87,7 @@ class Workspace:
         return None
 
     def ledger_head(self) -> Head | None:
-        """How far the ledger had come at the last checkpoint, if that says so."""
+        """Return the head of the ledger at the last checkpoint, if that has one."""
         try:
             head = load_tensors(self.checkpoint, OWNER_FILE)[1]["ledger"]
         except (RunError, KeyError):
@@ -95,7 +95,13 @@ class Workspace:
         return None if head is None else Head(**head)
 
     def write_results(self, tables: Tables, settings: TrainSettings, report: OwnerReport) -> None:
-        """Write the model, its settings and the report; the report last, so that with it everything is there."""
+        """Write the model, its settings and the report; the report last, so that with it everything is there.
+
+        Args:
+            tables: the owner's final vectors.
+            settings: by which `tables` can be made again.
+            report: what the owner reached.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         save_model(self.folder / "model.safetensors", tables, settings)
         write_atomically(self.folder / "settings.toml", settings.to_toml().encode())
@@ -107,6 +113,6 @@ class Workspace:
         return (self.folder / "result.json").exists()
 
     def report(self) -> OwnerReport | None:
-        """What the owner reached, if its training is over."""
+        """Return the report on the training, if it is over."""
         path = self.folder / "result.json"
         return OwnerReport.read(path, self.way_out) if path.exists() else None
