@@ -47,7 +47,12 @@ class SessionEnded(Event):
 
 
 class Bucket:
-    """A token bucket: `rate` per second, and at most `burst` (a second's worth, if None) saved up."""
+    """A token bucket.
+
+    Args:
+        rate, clock: tokens per second, and a function that returns the time in seconds.
+        burst: the most that are saved up; a second's worth if None.
+    """
 
     def __init__(self, rate: float, burst: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._burst, self._clock = rate, burst or rate, clock

@@ -84,7 +84,7 @@ def lock(folder: Path) -> FileLock:
 
 
 def workspace(config: NodeConfig) -> Workspace:
-    """The folder in which the owner's training is kept."""
+    """Return the folder in which the owner's training is kept."""
     return Workspace(config.state / "arms" / LABEL / config.node.name)
 
 

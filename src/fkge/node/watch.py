@@ -15,7 +15,7 @@ _SECONDS = 1.0  # between looks
 
 
 class PeersChanged(Event):
-    """`peers.toml` has changed. One that cannot be used is not reported so: what it said before stays in force."""
+    """`peers.toml` has changed. A file that cannot be used causes no such event, and the rules stay as they were."""
 
     peers: Mapping[str, PeerSettings]
 
@@ -32,7 +32,12 @@ class Tick(Event):
 
 
 class FileWatch:
-    """Report changed files of a node, certificates of its `connections` included, every second, to `emit`."""
+    """Report changed files of a node every second.
+
+    Args:
+        config: of the node; connections: whose certificates are watched, too.
+        emit: called with the events above.
+    """
 
     def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
         self._config, self._connections, self._emit = config, connections, emit

@@ -148,9 +148,10 @@ class Trust:
         return name
 
     def verify(self, certificate: bytes, data: bytes, signature: bytes) -> None:
-        """Check that `Identity.sign` made `signature` over `data` with a certificate's key.
+        """Check that `Identity.sign` made a signature; `check` checks whether the certificate is valid.
 
-        Whether the certificate is valid is not checked; `check` does that.
+        Args:
+            certificate: of the site that signed, PEM or DER; data, signature: what was signed, and the signature.
 
         Raises:
             IdentityError: forged.
@@ -220,7 +221,7 @@ def _consortium_of(authority: x509.Certificate) -> str:
 
 
 def _is_leaf(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is for both ends of a connection, and cannot issue others."""
+    """Return whether a certificate is for both ends of a connection, and cannot issue others."""
     extensions = certificate.extensions
     if any(e.critical and e.oid not in _KNOWN_EXTENSIONS for e in extensions):
         return False
