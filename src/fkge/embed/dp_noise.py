@@ -7,7 +7,7 @@ noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing
 Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum
 (Mironov 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
-`_words` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
+`_words` below runs on every device. `kernels.private` has a compiled equivalent for the CPU, equal to the bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GAUSSIAN, CHOICE = 0, 1
 
 
 def fresh_key(generator: torch.Generator | None = None) -> bytes:
-    """32 secret bytes: the system's, or for a simulation that must repeat, a generator's."""
+    """Return 32 secret bytes: the system's, or for a simulation that must repeat, a generator's."""
     if generator is None:
         return secrets.token_bytes(32)
     drawn = torch.randint(256, (32,), generator=generator, device=generator.device)
@@ -41,7 +41,7 @@ class Noise:
 
     Args:
         key: 32 bytes, used for nothing else and never twice: see `fresh_key`.
-        kernels: use the compiled twin on the CPU.
+        kernels: use the compiled equivalent on the CPU.
     """
 
     def __init__(self, key: bytes, device: str | torch.device = "cpu", *, kernels: bool = True) -> None:
@@ -58,7 +58,7 @@ class Noise:
         return Noise(hashlib.sha256(text).digest(), self.device, kernels=self.kernels)
 
     def normal(self, rows: int, width: int) -> Tensor:
-        """(rows, width) float32 standard Gaussians."""
+        """Return (rows, width) float32 standard Gaussians."""
         groups, start = self.take(GAUSSIAN, rows * width)
         if self.kernels:
             from fkge.embed.kernels.private import gaussians
@@ -69,7 +69,7 @@ class Noise:
         return flat.view(-1)[: rows * width].view(rows, width)
 
     def select(self, size: int, rate: float) -> Tensor:
-        """Ids below `size`, ascending, each chosen with chance `rate` independently of all others.
+        """Return ids below `size`, ascending, each chosen with chance `rate` independently of all others.
 
         The gaps between chosen ids are geometric, so the work is that of the chosen ones.
         """
@@ -131,13 +131,13 @@ def _words(
 
 
 def _low(words: Tensor) -> Tensor:
-    """The low 32 bits of int64 `words`, as int32."""
+    """Return the low 32 bits of int64 `words`, as int32."""
     low = words & 0xFFFFFFFF
     return torch.where(low >= 1 << 31, low - (1 << 32), low).int()
 
 
 def _gaussians(words: Tensor) -> Tensor:
-    """Standard Gaussians of words (groups, 16, LANES), Box and Muller: eight rows of radii and eight of angles."""
+    """Return standard Gaussians of words (groups, 16, LANES) by Box and Muller: eight rows of radii, eight angles."""
     unsigned = words.long() & 0xFFFFFFFF
     radius = torch.sqrt(-2 * torch.log((unsigned[:, :8].double() + 0.5) * 2.0**-32))
     angle = (unsigned[:, 8:].double() * 2.0**-32 - 0.125) * (2 * math.pi)

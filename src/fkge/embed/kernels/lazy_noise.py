@@ -30,7 +30,8 @@ from fkge.embed.tables import Tables
 
 
 def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.floating]) -> list[Array]:
-    """What k steps of noise do to a row, for every k up to `steps`, as (steps + 1,) arrays of the table's type.
+    """Return the effect of k steps of noise on a row, for every k up to `steps`: (steps + 1,) arrays of the table's
+    type.
 
     These are keep, slide, first, second, third: v_k = keep · v + first · z, and x_k = x − slide · v + second · z +
     third · z', with z, z' standard Gaussians.
@@ -138,7 +139,7 @@ class LazySteps:
         self._buffers: dict[str, tuple[Array, Array]] = {}
 
     def begin(self, lr: float) -> None:
-        """Steps that follow are `lr` long; nothing may be pending."""
+        """Set the length of the steps that follow; nothing may be pending."""
         assert self.now == 0
         self._lr = lr
         for name in self.names:
@@ -149,7 +150,7 @@ class LazySteps:
             self._slots[name] = np.full(len(table), -1, np.int32)
 
     def step(self, parts: Iterable[Examples], size: int) -> float:
-        """One step on all examples of `parts`, at most `size` row visits in all. Returns their summed loss."""
+        """Take one step on all examples of `parts`, at most `size` row visits in all; return their summed loss."""
         loss, used = 0.0, dict.fromkeys(TABLES, 0)
         for part in parts:
             ids = {"entity": torch.cat([part.head, part.tail, part.negative.flatten()]), "relation": part.relation}
@@ -189,7 +190,7 @@ class LazySteps:
         return table, self.tables.state(name, "mean").numpy() if self.momentum else table[:0]
 
     def _buffer(self, name: str, rows: int, used: int) -> Buffer:
-        """A buffer with room for `rows` rows, or all; `used` of them are in use."""
+        """Return a buffer with room for `rows` rows, or all; `used` of them are in use."""
         table = self.tables[name].numpy()
         if name not in self.names:
             return np.empty(0, np.int32), np.empty(0, np.int64), table[:0], 0
