@@ -104,7 +104,7 @@ def extend_pairs(tokens: Mapping[str, Tokens], pairs: Pairs) -> dict[tuple[str, 
 
 
 def _digest(tokens: TokenArray, kind: Kind, sender: str, receiver: str) -> TokenArray:
-    """(n,) uint64 of (n,) tokens."""
+    """Return (n,) uint64 of (n,) tokens."""
     about = b"\0".join([_PREFIX, kind.encode(), sender.encode(), receiver.encode()])
     base = hashlib.blake2b(hashlib.blake2b(about).digest(), digest_size=8)
     out = bytearray()
