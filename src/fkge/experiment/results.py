@@ -1,7 +1,7 @@
 """The result of a simulation: one typed, versioned value, written to ``results.json`` once and read everywhere.
 
 Versions of the file:
-  1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from beside it
+  1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from other files
   2   all in one
 """
 
@@ -26,7 +26,7 @@ through others shows; those that stand in the training set of a partner linked d
 
 
 class SharedRows(ResultModel):
-    """How many rows two owners share."""
+    """Numbers of rows that two owners share."""
 
     entities: int
     relations: int
@@ -67,7 +67,12 @@ class OwnerResult(ResultModel):
 
     @classmethod
     def of(cls, owner: SimulatedOwner, arms: Sequence[str], versus: Versus) -> Self:
-        """What `owner` has reached in those of `arms` that it has finished."""
+        """Return the result of an owner.
+
+        Args:
+            owner: the owner; arms: of these, those that it has finished count.
+            versus: comparisons of its federated arm with others.
+        """
         return cls(
             model=owner.settings.train.model,
             entities=len(owner.graph.entities),
@@ -83,7 +88,7 @@ class OwnerResult(ResultModel):
 
 
 class SimulationResult(ResultModel):
-    """What a simulation found, or has found so far.
+    """The result of a simulation, or as much of it as there is.
 
     Attributes:
         arms: that were asked for; `mean` has those that are finished.
@@ -125,7 +130,7 @@ class SimulationResult(ResultModel):
         version = data.get("version", 1)
         if version not in (1, VERSION):
             raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {VERSION}. Update fkge.")
-        if version == 1:  # which left the rest to other files of the run
+        if version == 1:  # its other fields are in other files of the run
             about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
             policies = with_policy(run, about["owners"])
             data |= {"version": VERSION, "policies": policies} | {key: about[key] for key in ("arms", "two_tracks")}

@@ -46,7 +46,7 @@ Watch = Callable[[Record], None]
 
 
 class Specification(ResultModel):
-    """What a simulation was asked for, in ``simulation.json``."""
+    """The specification of a simulation, in ``simulation.json``."""
 
     federation: str
     owners: list[str]
@@ -119,6 +119,9 @@ class Simulation:
 
         Raises:
             SettingsError: an arm, the engine or an option does not exist, or they do not go together.
+
+        Args:
+            settings, baselines, engine, engine_options: see `create`.
         """
         check_engine(engine, list(engine_options or ()))
         wanted = ["federated", *baselines]
@@ -133,7 +136,7 @@ class Simulation:
 
     @staticmethod
     def check_free(folder: Path) -> None:
-        """Refuse a folder that holds something."""
+        """Raise `RunError` if the folder holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
             complete = (folder / "simulation.json").exists()
@@ -158,7 +161,7 @@ class Simulation:
 
     @property
     def federation(self) -> Federation:
-        """What the simulation was made of."""
+        """The federation that was simulated."""
         return federation_of(self.folder, self.spec.owners)
 
     def arm(self, name: str) -> Arm:
@@ -168,7 +171,7 @@ class Simulation:
 
     @property
     def result(self) -> SimulationResult | None:
-        """What the finished simulation found, or None."""
+        """The result of the finished simulation, or None."""
         return SimulationResult.load(self.folder) if (self.folder / results.FILE).exists() else None
 
     # -- running -------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ class Simulation:
     # -- summing up ----------------------------------------------------------------------------------
 
     def summary(self, compare: bool = False) -> SimulationResult:
-        """What the simulation has found so far.
+        """Return the result so far.
 
         Args:
             compare: compare the federated arm with the others, which takes a while. All arms must be finished.
