@@ -147,7 +147,7 @@ class _Role(ABC):
 
     Args:
         items: texts, each counted once.
-        settings: this side's limits. With a minimum, a host answers only who asks for the number first.
+        settings: this side's limits. With a minimum, a host answers only clients that ask for the number first.
         kind: what the items stand for; both sides must agree.
 
     Attributes:

@@ -12,7 +12,7 @@ there are. The owner audits itself and drops the rows afterwards. Two scores say
 
 What is audited is code: that σ is added where it should be, once and to everything, that one triple moves a sum by at
 most 1, that steps are counted. A bug in any of these shows as a lower bound above the claim. An ε that is not refuted
-is not thereby proved.
+is not proved by that.
 """
 
 from __future__ import annotations

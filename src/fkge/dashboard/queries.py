@@ -159,7 +159,7 @@ class ModelQueries:
 
 
 def _distance(wanted: str, label: str) -> tuple[int, int]:
-    """Return how far a label is from the typed text: smaller is nearer."""
+    """Return the distance of a label from the typed text: smaller is nearer."""
     if label.startswith(wanted):
         return 0, len(label)
     last = label.rstrip("/").replace("#", "/").rpartition("/")[2]

@@ -1,11 +1,12 @@
 """Secret randomness for private training: a ChaCha stream, and Gaussians made of it.
 
 Why no `torch.Generator`: the noise on rows that no triple touched shows the generator's own output. A Mersenne twister
-gives its state away after 624 words, and torch seeds it with 32 bits: one who knows all triples but one could take the
-noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing a part of it helps with no other part.
+gives its state away after 624 words, and torch seeds it with 32 bits: somebody who knows all triples but one could take
+the noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing a part of it helps with no other
+part.
 
-Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum
-(Mironov 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
+Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum (Mironov
+2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
 `_words` below runs on every device. `kernels.private` has a compiled equivalent for the CPU, equal to the bit.
 """

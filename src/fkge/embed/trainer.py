@@ -50,7 +50,7 @@ def make_model(settings: TrainSettings) -> Model:
     """Return the model that `settings` describe.
 
     Raises:
-        SettingsError: the model or loss does not exist, or a setting would have no effect.
+        SettingsError, UnknownLabelError: the loss or model does not exist, or a setting would have no effect.
     """
     if not find_loss(settings.loss).all_entities:
         for key in ("smoothing", "dropout", "relation_weight"):
@@ -238,7 +238,7 @@ class Trainer(BaseTrainer):
 
         Args:
             entities: (n, width) vectors; they get the ids after the last.
-            relations: (m, width) vectors, likewise.
+            relations: (m, width) vectors, with ids after the last, too.
             triples: (t, 3), in old and new ids alike.
 
         Raises:

@@ -55,7 +55,7 @@ class Notice(Event):
 
     fields: Mapping[str, object]  # of the log's line and of the audit log's entry
     log: str = ""  # the event of the log, if it is to be written there
-    audit: str = ""  # the event of the audit log, likewise
+    audit: str = ""  # the event of the audit log; none if empty
     level: str = "info"  # of the line in the log
 
 

@@ -78,7 +78,7 @@ def greeting(
     Args:
         incarnation, consortium, owner, terms: the id of the node's process, its consortium, its name, how it federates.
         peer: whom it greets; a session with it is offered for resumption. None for a probe.
-        standing: the alignment in hand (`pact`), and whether the node has begun (`begun`); or `probe`.
+        standing: the present alignment (`pact`), and whether the node has begun (`begun`); or `probe`.
     """
     session = None if peer is None else peer.session
     return pb.Hello(

@@ -123,7 +123,7 @@ class Session:
     # -- in ------------------------------------------------------------------------------------------
 
     def receive(self, part: pb.Part) -> tuple[int, bytes] | None:
-        """Take in a part. Returns the channel and the message that it completes, or None.
+        """Take in a part; return the channel and the message that it completes, or None.
 
         Raises:
             Refused: the part is out of order, too long or malformed; nothing has changed.

@@ -101,7 +101,7 @@ class PeerSettings(Settings):
     )
     same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
     entities: str | None = Field(None, description="a file of links between entities: this owner's label, the peer's")
-    relations: str | None = Field(None, description="a file of links between relations, likewise")
+    relations: str | None = Field(None, description="a file of links between relations, in the same form")
     ask: bool = Field(True, description="it may ask this owner to translate for it; if not, this owner only receives")
     privacy: Literal["none", "paper", "dp"] = Field(
         "none", description="the least privacy mode under which anything is exchanged with it"

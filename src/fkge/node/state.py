@@ -23,7 +23,7 @@ class NodeState(StrEnum):
     DONE = "done"  # has spent its epochs and written its results; still serves peers
     STOPPING = "stopping"  # closes connections and saves
     STOPPED = "stopped"  # the process ends
-    FAILED = "failed"  # likewise
+    FAILED = "failed"  # the process ends
 
 
 class Trigger(StrEnum):
@@ -80,7 +80,7 @@ class LifeCycle:
         return self.state in (NodeState.STOPPED, NodeState.FAILED)
 
     def move(self, trigger: Trigger) -> bool:
-        """Go to the state that `trigger` leads to. Returns whether it is another.
+        """Go to the state that `trigger` leads to; return whether it is another.
 
         Raises:
             NodeError: the pair is not in `TABLE`; the state stays as it is.

@@ -88,7 +88,7 @@ class Line:
         return None if data is self._eof else data
 
     async def write(self, frame: bytes) -> bool:
-        """Write a frame, once flow control allows it. Returns False if the stream is over."""
+        """Write a frame, once flow control allows it; return False if the stream is over."""
         return await self._unless_over(self._stream.write(frame)) is not self._eof
 
     async def _unless_over(self, step: Awaitable[Any]) -> Any:

@@ -100,7 +100,7 @@ def request(folder: Path, name: str, consortium: str) -> str:
     """Make a key and a request for a certificate; return the key's fingerprint, for the authority to compare.
 
     Args:
-        folder: the site's; made if need be.
+        folder: the site's; made if it does not exist.
         name, consortium: the owner's and the consortium's name.
 
     Raises:
@@ -124,7 +124,7 @@ def request(folder: Path, name: str, consortium: str) -> str:
 
 
 def renew(folder: Path) -> str:
-    """Make a new key and a request that the present key signs. Returns the new key's fingerprint.
+    """Make a new key and a request that the present key signs; return the new key's fingerprint.
 
     The present key and certificate stay in use until the kit for the new one is installed.
 

@@ -165,7 +165,7 @@ class Trust:
             ) from None
 
     def update(self, data: bytes, source: str = "the revocation list") -> bool:
-        """Put a later revocation list in force and store it. Returns False if it is the one in force already.
+        """Put a later revocation list in force and store it; return False if it is the one in force already.
 
         Raises:
             IdentityError: as `read_list`, or old (its number is lower than that of the list in force, which stays).
@@ -178,7 +178,7 @@ class Trust:
         return True
 
     def reload(self) -> bool:
-        """Read the stored revocation list if its file changed. Returns True if a later one is in force now.
+        """Read the stored revocation list if its file changed; return True if a later one is in force now.
 
         Raises:
             IdentityError: as `update`; once for each change of the file. The list in force stays, as it does if the

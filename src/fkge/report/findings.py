@@ -236,7 +236,7 @@ def fairness(result: SimulationResult) -> list[str]:
             sentences.append(
                 f"Equal compute: each owner trains for {result.epochs:,} epochs federated and {result.lone_epochs:,} "
                 "without peers, and blends the two models as its validation triples say; its control spends as many "
-                "on two models without peers, from two seeds, and blends them likewise. An owner to whom its peers "
+                "on two models without peers, from two seeds, and blends them, too. An owner to whom its peers "
                 "bring nothing trains once more without them."
             )
         else:

@@ -55,7 +55,7 @@ def attack(subject: Subject) -> Finding:
     """Run `non_interference` on the simulation's federation and settings, if any owner has secrets."""
     federation, settings = subject.federation, subject.simulation.settings
     if not any(any(_secrets(member).values()) for member in federation.members.values()):
-        claim = "no policy keeps a triple confidential: all of them may leave a trace"
+        claim = "no policy keeps a triple confidential: others may learn of all"
         return Finding(claim, Verdict.OPEN, "every owner", "nothing is confidential")
     owners = non_interference(
         federation, settings, subject.scratch / "worlds", seed=subject.simulation.spec.seed,

@@ -52,7 +52,7 @@ def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.
 
 @jit
 def _catch_up(table, velocity, ids, done, now, keep, slide, first, second, third, key, nonce, start, rounds):
-    """Bring the rows `ids` to step `now`. Returns how many groups of the Gaussian stream were used."""
+    """Bring the rows `ids` to step `now`; return how many groups of the Gaussian stream were used."""
     w = table.shape[1]
     moving = velocity.shape[0] > 0
     need = 2 * w if moving else w

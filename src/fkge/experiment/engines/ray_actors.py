@@ -323,7 +323,7 @@ class _Remote:
         return reaction
 
     def relay(self) -> None:
-        """Pass on the owner's events, in the midst of its work."""
+        """Pass on the owner's events, while it works."""
         with contextlib.suppress(RayActorError, GetTimeoutError):  # the call that waits for the actor notices
             for event, fields in ray.get(self._actor.events.remote(), timeout=5):
                 self.epoch = max(self.epoch, fields.get("epoch", 0))

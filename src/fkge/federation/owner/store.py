@@ -1,13 +1,4 @@
-"""The folder in which an owner keeps its data: graph, sharing policy, settings, peers.
-
-STORE/
-  graph.safetensors    the whole graph
-  shared.safetensors   the shareable part of it, where a policy (or differential privacy) makes two tracks
-  settings.toml        how the owner federates and trains
-  policy.toml          its sharing policy, if it has one
-  links.json           how its labels correspond to those of others
-  peers.safetensors    the rows it shares with each peer, and the tokens from which rows are initialised
-  whole.safetensors    where rows of the shareable graph stand in the whole graph
+"""The folder in which an owner keeps its data: graph, sharing policy, settings, peers (docs/reference/files.md).
 
 While an owner with two tracks federates it reads the shareable graph and ``peers.safetensors`` only; the whole graph is
 opened when the shared track is finished. What training leaves (checkpoints, ledger, model) is in a
@@ -118,7 +109,7 @@ class OwnerStore:
         return {kind: tensors[f"rows|{kind}"].numpy() for kind in KINDS}
 
     def with_peers(self, peers: Mapping[str, PeerProfile], tokens: Tokens) -> OwnerStore:
-        """Write these peers and tokens to the store. Returns the store that has them."""
+        """Write these peers and tokens to the store; return the store that has them."""
         changed = replace(self, peers=dict(peers), tokens=tokens)
         changed.write_peers()
         return changed
@@ -143,8 +134,7 @@ class OwnerStore:
 
         Args:
             member: the owner as its files say now.
-            settings: as they are now.
-            seed: likewise.
+            settings, seed: as they are now.
         """
         part = shareable(member, self.two_tracks)
         shared = member.graph if part is None else part.graph

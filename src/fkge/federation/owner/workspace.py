@@ -1,12 +1,4 @@
-"""The folder in which an owner's training keeps its results: checkpoints, ledger, model.
-
-WORKSPACE/
-  checkpoint.safetensors          everything needed to continue
-  checkpoint.before.safetensors   the checkpoint before that, in case the last one is damaged
-  ledger.sqlite                   what was spent and what was sent, unless the settings name another folder
-  model.safetensors               the best vectors, and settings.toml, as `fkge train` leaves them
-  result.json                     what the owner reached (`fkge.results.OwnerReport`)
-"""
+"""The folder in which an owner's training keeps its results: checkpoints, ledger, model (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -51,7 +43,7 @@ class Workspace:
         owner.save(self.checkpoint)
 
     def resume(self, owner: Owner) -> bool:
-        """Load the checkpoint, if there is one. Returns whether the owner has finished its first training."""
+        """Load the checkpoint, if there is one; return whether the owner has finished its first training."""
         if not self.checkpoint.exists():
             return False
         owner.load(self.checkpoint)

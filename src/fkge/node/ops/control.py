@@ -216,7 +216,7 @@ def ask_status(path: Path, patience: float = PATIENCE) -> Status:
 
 
 def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
-    """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
+    """Ask a node to stop, and wait until its process has ended; return the node's answer.
 
     Raises:
         NodeError: it is still there after `patience` seconds.

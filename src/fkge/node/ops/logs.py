@@ -128,7 +128,7 @@ class Log(logging.handlers.RotatingFileHandler):
     error = partialmethod(write, "error")
 
     def listen(self, *loggers: str) -> logging.Handler:
-        """Take warnings and errors of libraries, too, from the loggers of these names. Returns the handler."""
+        """Take warnings and errors of libraries, too, from the loggers of these names; return the handler."""
         for name in loggers:
             logger = logging.getLogger(name)
             logger.addHandler(self)
