@@ -100,9 +100,7 @@ class SoftmaxStep:
 
     @torch.no_grad()
     def _move(self, name: str, gradient: Tensor, step: Questions, rate: float) -> None:
-        """Take one step of the optimiser: of every entity, and of the relations that the questions or their loss
-        concern.
-        """
+        """Take one step of the optimiser: of every entity, and of relations in the questions or their loss."""
         tables, optimizer = self.tables, self.settings.optimizer
         predicted = name == "relation" and self.settings.relation_weight
         # A row without a gradient stays where it is, but for Adam, which goes on by its moments.
@@ -316,8 +314,7 @@ class _Comparison:
         self, chunk: _Chunk, entity: Tensor, cast: Tensor, mean: Tensor | None, d_query: Tensor, d_entity: Tensor, *,
         fresh: bool,
     ) -> Tensor:  # fmt: skip
-        """Return the loss of a chunk of dot products. Its gradients go to `d_query` and, added unless fresh,
-        `d_entity`.
+        """Return the loss of a chunk of dot products. Gradients go to `d_query` and, added unless fresh, `d_entity`.
 
         Args:
             cast: the entities in the type of the products.

@@ -128,7 +128,7 @@ def _scored(
 
 
 def _finite(score: Floats) -> Floats:
-    """Return scores that sort; what is not a number is the worst there is."""
+    """Return scores that can be sorted; what is not a number is the worst there is."""
     worst = float(np.finfo(np.float32).min)
     return np.asarray(np.nan_to_num(score, nan=worst, neginf=worst, posinf=-worst))
 

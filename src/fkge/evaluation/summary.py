@@ -42,7 +42,7 @@ def evaluate(
     kernels: bool = True,
     progress: Progress = SILENT,
 ) -> dict[str, Metrics]:
-    """Return link prediction and triple classification on `splits`; a split without triples is left out.
+    """Return the metrics of link prediction and triple classification on `splits`; one without triples is left out.
 
     Args:
         tables: the model.

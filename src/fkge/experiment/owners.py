@@ -199,9 +199,7 @@ class SimulatedOwner(OwnerStore):
         return report
 
     def ranks(self, arm: str) -> tuple[Ranks, dict[str, Mask]]:
-        """Return the ranks of the test triples in an arm, and which belong to each part; `RunError` if it is not
-        finished.
-        """
+        """Return the ranks of an arm's test triples, and which belong to each part; `RunError` if it is unfinished."""
         path = self.workspace(arm).folder / "ranks.safetensors"
         if not path.exists():
             raise RunError(f"{path}: is missing. Remove result.json beside it, and continue the simulation.")

@@ -46,9 +46,7 @@ class ArmFinished(Event, kind="arm over"):
 
 
 class OwnerEvent(Event):
-    """Base of events of one owner. Without `arm` it belongs to the current arm; without `t`, to the time of the latest
-    event.
-    """
+    """Base of events of one owner. Without `arm`: of the current arm; without `t`: at the time of the latest event."""
 
     arm: str | None = None
     owner: str

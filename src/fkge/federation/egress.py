@@ -256,7 +256,7 @@ class Egress:
         return Released(message, Unprotected(_UNPROTECTED[kind]), _SEAL)
 
     def leaves(self, released: Released, peer: str, nbytes: int) -> None:
-        """Record in the ledger that the message is about to leave; save the owner first if a payment leaves for the
+        """Record in the ledger that the message is about to leave; saves the owner first where a payment leaves for the
         first time.
 
         Args:

@@ -76,7 +76,7 @@ class Improve:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message of type `kind` to a peer, with this owner as its `peer` and other fields as `kind` has them."""
+    """Send a peer a message of type `message`, with this owner as its `peer` and the other fields that the type has."""
 
     to: Peer
     message: type[Handshake]

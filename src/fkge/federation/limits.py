@@ -25,9 +25,7 @@ _REACH = (1 - BETA1) / math.sqrt((1 - BETA2) * (1 - BETA1**2 / BETA2)) * 1.001
 
 
 _MOST = 100.0
-"""A peer's squares may exceed the host's own at most this many times; its sums of Adagrad may be this many times
-smaller.
-"""
+"""How far a peer's squares may exceed the host's own, or its sums of Adagrad be less, as a factor."""
 
 
 def short(update: ReceivedUpdate, own: Mapping[Kind, Tensor], limit: float) -> ReceivedUpdate:

@@ -270,7 +270,8 @@ class Policy:
         splits must not be split again.
 
         Args:
-            graph: the owner's; seed, fractions, allow_unseen: see `split_triples`.
+            graph: the owner's.
+            seed, fractions, allow_unseen: see `split_triples`.
         """
         facts = tidy(np.concatenate([graph.train, graph.valid, graph.test]))
         shared = self._shared(graph, facts)

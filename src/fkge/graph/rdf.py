@@ -32,7 +32,8 @@ class RdfReader:
     ``_:[1]``, ``_:[2]``, … in order of appearance: only here the order of the statements matters.
 
     Args:
-        builder: receives labels and triples; literals: literals are skipped, or kept as entities.
+        builder: receives labels and triples.
+        literals: skip them, or keep them as entities.
         progress: shows the bytes consumed.
     """
 

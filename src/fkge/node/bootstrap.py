@@ -209,7 +209,7 @@ class Bootstrap:
         self._timer, self._tired = self._after(self._patience, BootstrapTimeout(late=False)), False
 
     def _enough(self, others: Set[str]) -> bool:
-        """Return whether they are, with this one, more than half of all initial members."""
+        """Return whether `others`, with this one, are more than half of all initial members."""
         return 2 * (len(others) + 1) > len(self._members) + 1
 
     def _await_others(self, peer: str) -> None:

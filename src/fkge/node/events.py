@@ -115,7 +115,8 @@ def supervised(work: Coroutine[Any, Any, None], name: str, emit: Emit) -> asynci
     """Start a task; what goes wrong in it is emitted as `Failed`.
 
     Args:
-        work, name: what to run, and the task's name; emit: receives `Failed`.
+        work, name: what to run, and the task's name.
+        emit: receives `Failed`.
     """
 
     def done(task: asyncio.Task[None]) -> None:

@@ -114,8 +114,8 @@ def signed(hello: pb.Hello, identity: Identity, certificate: bytes, asked: pb.He
     """Add to the listening side's greeting a proof of who it is.
 
     Args:
-        hello: the greeting; identity, certificate: of this side.
-        asked: the dialler's greeting.
+        hello, asked: its greeting, and the dialler's.
+        identity, certificate: of the listening side.
     """
     hello.certificate = certificate
     hello.proof = identity.sign(_proof_of(asked.nonce, asked.owner, identity.name, hello.life))

@@ -222,11 +222,7 @@ class NodeConfig:
 
 
 def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
-    """Read `peers.toml` and check the files that it names; `own` is this node's name.
-
-    Raises:
-        SettingsError: a table is wrong, or this node's own; `GraphError` for a file of links.
-    """
+    """Read `peers.toml` and check the files that it names; `SettingsError` for a wrong table, or one for `own`."""
     values = read_toml(path)
     tables: Any = values.pop("peers", {})
     if values or not isinstance(tables, dict):

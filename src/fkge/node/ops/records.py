@@ -2,9 +2,6 @@
 
 The audit-log entry of a message is written by `Node` when `Participant` calls `on_egress`: after the message was
 encoded, before it enters the event queue.
-
-The audit-log entry of a message is written by `Node` when `Participant` calls `on_egress`: after the message was
-encoded, before it enters the event queue.
 """
 
 from __future__ import annotations
