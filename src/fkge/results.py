@@ -23,7 +23,7 @@ class ResultModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True)
 
     def to_json(self) -> JsonObject:
-        """Return the value as plain JSON data, with the keys that files have. What was never set is left out."""
+        """The value as plain JSON data, with the keys that files have. What was never set is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def write(self, path: Path) -> None:
@@ -178,7 +178,7 @@ class LedgerStatement(ResultModel):
 
 
 class OwnerReport(ResultModel):
-    """The report on one training of an owner: what it reached, what it did for it, and what it cost.
+    """What one owner reached in one training, what it did for it, and what it cost.
 
     Attributes:
         valid: scores on all validation triples.

@@ -128,7 +128,7 @@ def config_file(given: Path | None) -> Path | None:
 
 
 class SimulationOutline(TypedDict, total=False):
-    """The part of simulation.json that the command line looks up without the imports that reading all of it takes."""
+    """What the command line looks up in simulation.json, without the imports that reading all of it takes."""
 
     federation: str
     owners: list[str]

@@ -68,7 +68,7 @@ class Description(TypedDict):
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe of `name`; raise `UnknownLabelError` if there is no such federation."""
+    """Return how `name` is built; raise `UnknownLabelError` if there is no such federation."""
     if name not in _RECIPES:
         raise UnknownLabelError("embedded federation", name, NAMES)
     return _RECIPES[name]

@@ -301,7 +301,7 @@ class EagerSteps:
 
     @torch.no_grad()
     def step(self, parts: Iterator[Examples], size: int) -> float:
-        """Take one step on all examples of `parts`; return their summed loss."""
+        """One step on all examples of `parts`. Returns their summed loss."""
         for total in self._sums.values():
             total.zero_()
         loss = 0.0

@@ -8,7 +8,7 @@ part.
 Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum (Mironov
 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
-`_words` below runs on every device. `kernels.private` has a compiled equivalent for the CPU, equal to the bit.
+`_words` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _low(words: Tensor) -> Tensor:
 
 
 def _gaussians(words: Tensor) -> Tensor:
-    """Return standard Gaussians of words (groups, 16, LANES) by Box and Muller: eight rows of radii, eight angles."""
+    """Standard Gaussians of words (groups, 16, LANES), Box and Muller: eight rows of radii and eight of angles."""
     unsigned = words.long() & 0xFFFFFFFF
     radius = torch.sqrt(-2 * torch.log((unsigned[:, :8].double() + 0.5) * 2.0**-32))
     angle = (unsigned[:, 8:].double() * 2.0**-32 - 0.125) * (2 * math.pi)

@@ -115,7 +115,7 @@ class QuestionBatcher:
             self._steps_per_chunk = max(1, _CELLS_PER_CHUNK // max(1, entities * len(unique) // self._steps))
 
     def __len__(self) -> int:
-        """Return the number of chunks per epoch, as many as `epoch` yields."""
+        """Chunks per epoch: `epoch` yields that many."""
         return -(-self._steps // self._steps_per_chunk)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Questions]:

@@ -96,7 +96,7 @@ def _global_ids(owners: Sequence[SimulatedOwner], kind: Kind) -> tuple[dict[str,
 
 
 def _due(settings: FederationSettings, epoch: int) -> bool:
-    """Return whether the other arms validate after this epoch: at equal distances, again after a first training."""
+    """Whether the other arms validate after this epoch: at equal distances, again after a lone first training."""
     first, end = Plan.of(settings).phase(epoch - 1)
     return is_due(epoch - first, settings.epochs * settings.test_every, end - first)
 

@@ -1,7 +1,7 @@
 """The result of a simulation: one typed, versioned value, written to ``results.json`` once and read everywhere.
 
 Versions of the file:
-  1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from other files
+  1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from beside it
   2   all in one
 """
 
@@ -88,7 +88,7 @@ class OwnerResult(ResultModel):
 
 
 class SimulationResult(ResultModel):
-    """The result of a simulation, or as much of it as there is.
+    """What a simulation found, or has found so far.
 
     Attributes:
         arms: that were asked for; `mean` has those that are finished.
@@ -130,7 +130,7 @@ class SimulationResult(ResultModel):
         version = data.get("version", 1)
         if version not in (1, VERSION):
             raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {VERSION}. Update fkge.")
-        if version == 1:  # its other fields are in other files of the run
+        if version == 1:  # which left the rest to other files of the run
             about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
             policies = with_policy(run, about["owners"])
             data |= {"version": VERSION, "policies": policies} | {key: about[key] for key in ("arms", "two_tracks")}

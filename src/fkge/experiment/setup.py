@@ -144,7 +144,7 @@ def _align(
 
 
 def _sides(owner: str, pairs: Pairs) -> dict[str, Common]:
-    """Return one side of the alignments of `owner`, by peer."""
+    """What `owner` shares with each of its peers, from its side."""
     out = {b: side for (a, b), (side, _) in pairs.items() if a == owner}
     out |= {a: side for (a, b), (_, side) in pairs.items() if b == owner}
     return dict(sorted(out.items()))

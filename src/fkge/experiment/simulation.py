@@ -46,7 +46,7 @@ Watch = Callable[[Record], None]
 
 
 class Specification(ResultModel):
-    """The specification of a simulation, in ``simulation.json``."""
+    """What a simulation was asked for, in ``simulation.json``."""
 
     federation: str
     owners: list[str]
@@ -136,7 +136,7 @@ class Simulation:
 
     @staticmethod
     def check_free(folder: Path) -> None:
-        """Raise `RunError` if the folder holds something."""
+        """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
             complete = (folder / "simulation.json").exists()

@@ -1,4 +1,4 @@
-"""Read ``trace.jsonl`` as typed events: one class for each kind of record that readers use.
+"""The records of a ``trace.jsonl`` as typed events: one class for each kind of record that readers use.
 
 `parse` turns a record into an event. Fields that a kind does not declare are ignored, and so are kinds that are not in
 `EVENTS`: a later version of fkge may write more. Times are seconds since the arm started, unless stated otherwise.
@@ -46,7 +46,7 @@ class ArmFinished(Event, kind="arm over"):
 
 
 class OwnerEvent(Event):
-    """Base of events of one owner. Without `arm`: of the current arm; without `t`: at the time of the latest event."""
+    """Base of events of one owner; without `arm`, in the current one, without `t`, at the time of the latest event."""
 
     arm: str | None = None
     owner: str

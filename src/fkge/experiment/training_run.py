@@ -95,7 +95,7 @@ class Run:
 
     @staticmethod
     def check_free(folder: Path) -> None:
-        """Raise `RunError` if the folder holds something."""
+        """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             way_out = f"Resume it: fkge train --resume --out {folder}, or choose another --out."
             whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def result(self) -> RunResult | None:
-        """The result of the finished run, or None."""
+        """What the finished run found, or None."""
         path = self.folder / "result.json"
         way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {self.folder}"
         return cast(RunResult, read_json(path, way_out)) if path.exists() else None

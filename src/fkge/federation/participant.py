@@ -46,7 +46,7 @@ class RoundReport:
     Attributes:
         peers: whose updates were aggregated.
         epoch: epochs so far; epochs: those of this round.
-        score: on validation triples, if a test was due; best: the highest so far; improved: `score` is the best.
+        score: on validation triples, if a test was due; best: the highest so far; improved: this one is.
         sent: bytes so far, to all peers; spent: ε so far, where something has a price.
     """
 

@@ -127,7 +127,7 @@ class Federation:
         return b in self.members[a].refuses or a in self.members[b].refuses
 
     def common(self, owner: str) -> dict[str, Common]:
-        """Return one side of the alignments of `owner`, by peer."""
+        """What `owner` shares with each of its peers, from its side."""
         out = {b: side for (a, b), (side, _) in self.pairs.items() if a == owner}
         out |= {a: side for (a, b), (_, side) in self.pairs.items() if b == owner}
         return dict(sorted(out.items()))

@@ -32,12 +32,7 @@ class Tick(Event):
 
 
 class FileWatch:
-    """Report changed files of a node every second.
-
-    Args:
-        config: of the node; connections: whose certificates are watched, too.
-        emit: called with the events above.
-    """
+    """Report changed files of a node, certificates of its `connections` included, every second, to `emit`."""
 
     def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
         self._config, self._connections, self._emit = config, connections, emit

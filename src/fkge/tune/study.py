@@ -105,7 +105,7 @@ class Tuning:
 
     @staticmethod
     def check_free(folder: Path) -> None:
-        """Raise `RunError` if the folder holds something."""
+        """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             way_out = f"Continue it: fkge tune --resume {folder}, or choose another --out."
             raise RunError(
@@ -365,7 +365,7 @@ def _completed(row: TrialRow, kept: Best | None) -> TrialRow:
 
 
 def _hurried(row: TrialRow, seconds: float) -> bool:
-    """Return whether a trial was at its best when its time, or that of the search, ended it."""
+    """Whether a trial was at its best when it was ended by its time, or by that of the search."""
     by_time = row.state == "cut" or (row.state == "complete" and row.seconds >= 0.95 * seconds)
     return by_time and row.best_epoch >= row.epochs
 

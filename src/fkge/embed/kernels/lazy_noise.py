@@ -30,7 +30,7 @@ from fkge.embed.tables import Tables
 
 
 def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.floating]) -> list[Array]:
-    """Return the effect of k steps of noise on a row, for k up to `steps`: (steps + 1,) arrays of the table's type.
+    """What k steps of noise do to a row, for every k up to `steps`, as (steps + 1,) arrays of the table's type.
 
     These are keep, slide, first, second, third: v_k = keep · v + first · z, and x_k = x − slide · v + second · z +
     third · z', with z, z' standard Gaussians.

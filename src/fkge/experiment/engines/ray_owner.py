@@ -185,7 +185,7 @@ class OwnerActor:
 
     @ray.method(concurrency_group="control")
     def events(self) -> _Events:
-        """Return the events since the last call."""
+        """The events since the last call."""
         return self._take_events()
 
     @ray.method(concurrency_group="control")

@@ -40,14 +40,7 @@ class Job(Protocol):
         """Return the configuration of the owner's protocol."""
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
-        """Finish the training and write its results.
-
-        Args:
-            owner, emit, stop, serve: see `fkge.federation.owner.finish.finish`.
-
-        Returns:
-            False if `stop` ended it early.
-        """
+        """Finish the training and write its results; see `fkge.federation.owner.finish.finish`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,13 @@
-"""The folder in which an owner keeps its data: graph, sharing policy, settings, peers (docs/reference/files.md).
+"""The folder in which an owner keeps its data: graph, sharing policy, settings, peers.
+
+STORE/
+  graph.safetensors    the whole graph
+  shared.safetensors   the shareable part of it, where a policy (or differential privacy) makes two tracks
+  settings.toml        how the owner federates and trains
+  policy.toml          its sharing policy, if it has one
+  links.json           how its labels correspond to those of others
+  peers.safetensors    the rows it shares with each peer, and the tokens from which rows are initialised
+  whole.safetensors    where rows of the shareable graph stand in the whole graph
 
 While an owner with two tracks federates it reads the shareable graph and ``peers.safetensors`` only; the whole graph is
 opened when the shared track is finished. What training leaves (checkpoints, ledger, model) is in a

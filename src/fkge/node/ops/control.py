@@ -186,7 +186,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _credentials(connection: Any) -> tuple[int, int | None]:
-    """Return the other end's process (0: not known here) and user (None: not known)."""
+    """The other end's process (0: not known here) and user (None: not known)."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, None
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
