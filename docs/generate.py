@@ -35,8 +35,8 @@ names the nearest ones. Every run folder keeps its settings, all explained, in `
 LOSSES = """\
 What `loss`, `model` and the settings beside them do together. What is not possible is an error before training begins.
 
-- `margin`, `sigmoid` and `sampled` compare a positive with `negatives` drawn entities. `sampled` is cross-entropy; the
-  logarithm of how many entities each negative stands for is added to its score.
+- `margin` (ranking), `sigmoid` (self-adversarial) and `sampled` compare a positive with `negatives` drawn entities.
+  `sampled` is cross-entropy; the logarithm of how many entities each negative stands for is added to its score.
 - `1vsall` and `kvsall` compare a question, (h, r, ?) or (?, r, t), with every entity. `1vsall` is the cross-entropy of
   each answer, and up to `share` answers of a question share its scores; with `kvsall` the target is uniform over all
   answers. There are no negatives: `negatives`, `corruption`, `filtered` and `temperature` do nothing, and `margin` only

@@ -45,7 +45,7 @@ class RunError(FkgeError):
 
 
 class PeerError(FkgeError):
-    """What a peer sent cannot be used. The receiver's state is as before the message."""
+    """A message of a peer cannot be used. The receiver's state is as before the message."""
 
 
 class EngineError(FkgeError):
@@ -85,7 +85,11 @@ class LedgerError(PrivacyError):
 
 
 class UnknownLabelError(FkgeError):
-    """A name is not in a vocabulary; the message has similar ones."""
+    """A name is not in a vocabulary; the message has similar ones.
+
+    Args:
+        kind: what is named, such as an owner; label, known: the name, and those that there are.
+    """
 
     def __init__(self, kind: str, label: str, known: Iterable[str]) -> None:
         super().__init__(f"no {kind} {label!r}{did_you_mean(label, known)}")

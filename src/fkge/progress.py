@@ -34,7 +34,7 @@ class Task:
     shown: Figures = field(default_factory=dict)
 
     def advance(self, amount: int, **shown: float | str) -> None:
-        """Report `amount` more units done, and figures worth showing beside the bar."""
+        """Report `amount` more units done, and figures to show next to the bar."""
         self.done += amount
         self.shown |= shown
         self.draw(self, amount, shown)
@@ -44,7 +44,11 @@ class Progress(Protocol):
     """A receiver of progress reports."""
 
     def task(self, name: str, total: int | None, unit: str = "") -> AbstractContextManager[Task]:
-        """Return a context manager that yields a `Task` of `total` units (None: unknown)."""
+        """Return a context manager that yields a running `Task`.
+
+        Args:
+            name: of the task, for people; total, unit: how many units there are (None: unknown), and what they are.
+        """
 
 
 class _Reporter(NamedTuple):

@@ -41,7 +41,11 @@ class ResultModel(BaseModel):
 
     @classmethod
     def parse(cls, data: JsonObject, path: Path, way_out: str) -> Self:
-        """Check JSON data that was read from `path`; see `read`."""
+        """Check JSON data that was read from a file.
+
+        Args:
+            data: the file's content; path, way_out: see `read`, and its `RunError`.
+        """
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -62,12 +66,12 @@ class Scores(ResultModel):
     accuracy: float
 
     def __getitem__(self, metric: str) -> float:
-        """The value of a metric by its name in `METRICS`, such as ``hits@10``."""
+        """Return the value of a metric by its name in `METRICS`, such as ``hits@10``."""
         return float(getattr(self, metric.replace("@", "_at_")))
 
 
 class PrivateTrack(ResultModel):
-    """How the private track was chosen: by which pull towards the shared rows, after which epoch.
+    """The private track as it was chosen: its pull towards the shared rows, and its epoch.
 
     Attributes:
         score: validation MRR of the track; shared: that of the shared vectors it began with.
@@ -82,10 +86,10 @@ class PrivateTrack(ResultModel):
 
 
 class Blend(ResultModel):
-    """How an owner blended a model with one that it trained without peers.
+    """The blend of an owner's model with one that it trained without peers.
 
     Attributes:
-        epochs: spent without peers, beside those of the report.
+        epochs: spent without peers, in addition to those of the report.
         score: validation MRR of the blend; first: of the model that was blended, the federated one where there are
             peers; lone: of the one without peers.
         weight: of the first model, over all relations; 0 where it was replaced, since peers had harmed it.
@@ -103,7 +107,7 @@ class Blend(ResultModel):
 
 
 class Spent(ResultModel):
-    """What was spent of a budget: ε by each accountant that can tell, and the number of releases."""
+    """The use of a budget: ε by each accountant that can tell, and the number of releases."""
 
     epsilon: float | None
     pld: float | None
@@ -124,7 +128,7 @@ class BudgetAccount(ResultModel):
 
 
 class Unprotected(ResultModel):
-    """What was sent to a peer without protection."""
+    """Messages of one kind that were sent to a peer without protection."""
 
     what: str
     peer: str | None
@@ -134,7 +138,7 @@ class Unprotected(ResultModel):
 
 
 class PrivacyAccount(ResultModel):
-    """What an owner's ledger says at the end: budgets, what left unprotected, and what no ε covers."""
+    """An owner's ledger at the end: budgets, messages that left unprotected, and what no ε covers."""
 
     mode: str
     budgets: list[BudgetAccount]

@@ -27,13 +27,21 @@ class Settings(BaseModel):
 
     @classmethod
     def sections(cls) -> dict[str, type[Settings]]:
-        """The fields that are settings of their own: a ``[table]`` in TOML, ``table.key=value`` in a text."""
+        """Return the fields that are settings of their own: a ``[table]`` in TOML, ``table.key=value`` in a text."""
         kinds = {key: field.annotation for key, field in cls.model_fields.items()}
         return {key: kind for key, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Settings)}
 
     @classmethod
     def build(cls, values: SettingValues, source: str = "settings") -> Self:
-        """Validated settings, or one `SettingsError` that names the key and its nearest neighbours."""
+        """Return validated settings.
+
+        Args:
+            values: by key.
+            source: where they come from, for messages.
+
+        Raises:
+            SettingsError: a key or value is wrong; names the key and its nearest neighbours.
+        """
         values = dict(values)
         for key in values:
             if key not in cls.model_fields:
@@ -53,13 +61,13 @@ class Settings(BaseModel):
 
     @classmethod
     def _near(cls, key: str) -> str:
-        """What may be meant by a key that is not there: the same one in a section, or one that is spelt alike."""
+        """Return a hint at what an unknown key may mean: the same key in a section, or a similar one."""
         within = [f"{name}.{key}" for name, section in cls.sections().items() if key in section.model_fields]
         return f"; did you mean {', '.join(within)}?" if within else did_you_mean(key, cls.model_fields)
 
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **given: Any) -> Self:
-        """Settings from a TOML file or a recipe, ``key=value`` texts and keyword arguments, later ones winning.
+        """Return settings from a TOML file or a recipe, ``key=value`` texts and keyword arguments, later ones winning.
 
         Args:
             path: a TOML file, or the name of a recipe.
@@ -93,11 +101,11 @@ class Settings(BaseModel):
         return cls.build(values, "settings")
 
     def to_toml(self) -> str:
-        """All settings as a TOML file, each with its meaning above it."""
+        """Return all settings as a TOML file, each with its meaning above it."""
         return self.explained(None)
 
     def explained(self, chosen: SettingValues | None) -> str:
-        """All settings as a TOML file: those `chosen`, then the others as comments; with None all are in force."""
+        """Return all settings as a TOML file: those `chosen`, then the others as comments; no comments if None."""
         fields, sections = type(self).model_fields, self.sections()
         text = ""
         for key in sorted(fields, key=lambda key: (key in sections, chosen is not None and key not in chosen)):
@@ -111,7 +119,7 @@ class Settings(BaseModel):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dict; any trouble is a `SettingsError` with the file's name."""
+    """Return a TOML file as a dict; raise `SettingsError`, with the file's name, if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -125,7 +133,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _literal(text: str) -> Any:
-    """A TOML value if it reads as one, else the text itself, so that ``model=TransE`` needs no quotes."""
+    """Return a TOML value if it reads as one, else the text itself, so that ``model=TransE`` needs no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -133,7 +141,7 @@ def _literal(text: str) -> Any:
 
 
 def toml_value(value: Any) -> str:
-    """`value` as TOML. Every escape of a JSON text is one of a TOML text; TOML wants one character more escaped."""
+    """Return `value` as TOML. JSON's escapes are TOML's too; TOML wants one character more escaped."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
@@ -142,7 +150,7 @@ def toml_value(value: Any) -> str:
 
 
 class TrainSettings(Settings):
-    """How one owner trains its embedding."""
+    """Settings of a training."""
 
     model: str = Field("TransE", description="TransE, TransH, TransR, TransD, DistMult, ComplEx or RotatE")
     dim: int = Field(128, ge=1, description="size of an entity vector; complex numbers count once")
@@ -162,9 +170,7 @@ class TrainSettings(Settings):
 
     loss: str = Field(
         "sigmoid",
-        description="a name in `fkge.embed.losses.LOSSES`: margin (ranking) or sigmoid (self-adversarial) against "
-        "negatives; cross-entropy: 1vsall over all entities, kvsall toward all true answers at once, sampled over "
-        "negatives",
+        description="a name in `fkge.embed.losses.LOSSES`; see docs/reference/losses.md",
     )
     smoothing: float = Field(
         0.0, ge=0, lt=1, description="label smoothing of 1vsall and kvsall: this part of the target is uniform"
@@ -184,8 +190,8 @@ class TrainSettings(Settings):
     )
     regularization_scale: Literal["fixed", "sparsity"] = Field(
         "fixed",
-        description="fixed: `regularization` is the weight; sparsity: it is that of a graph with 10,000 entities and "
-        "10,000 triples, and goes with (entities² / triples)^⅓, between a tenth of that and 1.2 times as much",
+        description="fixed: the weight is `regularization`; sparsity: `regularization` times "
+        "(entities² / (10⁴ triples))^⅓, limited to 0.1–1.2",
     )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="part of a question's numbers, entity and relation, set to 0 (1vsall, kvsall)"
@@ -223,7 +229,7 @@ class TrainSettings(Settings):
     batch: int = Field(
         512,
         ge=1,
-        description="positives per step; of 1vsall answers, of which a triple is two, and of kvsall questions",
+        description="positives per step; with 1vsall, answers (a triple has two); with kvsall, questions",
     )
     epochs: int = Field(200, ge=0, description="passes over the training triples, at most")
 

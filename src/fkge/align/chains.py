@@ -2,13 +2,13 @@
 
 An owner's link files name what it shares with each partner. Where A links a thing to B, and B links it to C, all three
 hold the same token for it (`fkge.align.tokens`), though A and C have no link of their own. So each sends its partner a
-digest of the token of every row that it shares with others but not with this partner, and both find the rows that
-have one token on either side. On five DBpedias this adds half as many rows again.
+digest of the token of every row that it shares with others but not with this partner, and both find the rows that have
+one token on either side. On five DBpedias this adds half as many rows again.
 
 What this tells a partner: that the owner has the same thing too, where it has; and of the rest, how many rows the owner
-shares with others but not with it. A digest goes one way, from one owner to one other: only who knows the token can
-make it, so it cannot be sent back as one's own, and two partners cannot compare what they received. Tokens have 64
-random bits, which nobody guesses. A third owner that holds the token knows it, but is not sent the digests.
+shares with others but not with it. A digest goes one way, from one owner to one other: only an owner that knows the
+token can make it, so it cannot be sent back as one's own, and two partners cannot compare what they received. Tokens
+have 64 random bits, which nobody guesses. A third owner that holds the token knows it, but is not sent the digests.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def extend_pairs(tokens: Mapping[str, Tokens], pairs: Pairs) -> dict[tuple[str, 
 
 
 def _digest(tokens: TokenArray, kind: Kind, sender: str, receiver: str) -> TokenArray:
-    """(n,) uint64 of (n,) tokens."""
+    """Return (n,) uint64 of (n,) tokens."""
     about = b"\0".join([_PREFIX, kind.encode(), sender.encode(), receiver.encode()])
     base = hashlib.blake2b(hashlib.blake2b(about).digest(), digest_size=8)
     out = bytearray()

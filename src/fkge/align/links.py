@@ -49,7 +49,7 @@ class Common:
             object.__setattr__(self, field, ids)
 
     def __len__(self) -> int:
-        """Number of aligned rows of both kinds."""
+        """Return the number of aligned rows of both kinds."""
         return len(self.entities) + len(self.relations)
 
     def __eq__(self, other: object) -> bool:

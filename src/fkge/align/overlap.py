@@ -1,4 +1,8 @@
-"""Masks of the held-out facts of an owner that another owner trains on.
+"""Masks of an owner's held-out facts that another owner trains on.
+
+A model's gain on those shows that it passes on a partner's fact, which is both the user's benefit and a leak; its gain
+on the rest was learned from the federation. Vectors travel through third owners too, so a fact has no copy only if no
+chain of links leads to one (`held_through_chains`).
 
 What a model gains on those is a partner's fact passed on: the user's benefit, and the leak. What it gains on the rest
 it learned from the federation. Vectors travel through third owners too, so a fact has no copy only if no chain of links

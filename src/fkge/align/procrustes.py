@@ -45,7 +45,11 @@ def procrustes(x: Tensor, y: Tensor) -> Tensor:
 
 
 def random_rotation(dim: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return a random orthogonal (dim, dim) matrix, uniform by the Haar measure, reflections included."""
+    """Return a random orthogonal matrix, uniform by the Haar measure, reflections included.
+
+    Args:
+        dim, dtype: it is (dim, dim) of this type; generator: draws it.
+    """
     q, r = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64))
     # QR leaves the signs to the routine; with those of r's diagonal the distribution is uniform.
     out: Tensor = (q * r.diagonal().sgn()).to(dtype)

@@ -80,7 +80,11 @@ class PsiSettings(Settings):
 
 
 class OverlapError(PeerError):
-    """Too few common items to continue. No item was revealed; the number was, to both."""
+    """Too few common items to continue. No item was revealed; the number was, to both.
+
+    Args:
+        kind, size, minimum: what the items stand for, how many are common, and how many must be.
+    """
 
     def __init__(self, kind: Kind, size: int, minimum: int) -> None:
         self.size, self.minimum = size, minimum
@@ -139,11 +143,11 @@ class _Secret:
 
 
 class _Role(ABC):
-    """What client and host share: items, a state of the protocol, and frames.
+    """The base of client and host: items, a state of the protocol, and frames.
 
     Args:
         items: texts, each counted once.
-        settings: this side's limits. With a minimum, a host answers only who asks for the number first.
+        settings: this side's limits. With a minimum, a host answers only clients that ask for the number first.
         kind: what the items stand for; both sides must agree.
 
     Attributes:

@@ -167,6 +167,9 @@ class Result:
         raw: the same as plain data, as in results.json.
         owners: names of the owners.
         arms: names of the arms, in the order they ran.
+
+    Raises:
+        RunError: the simulation is not finished.
     """
 
     def __init__(self, simulation: Simulation, keep: object = None) -> None:

@@ -159,6 +159,7 @@ class FederationOverrides(TypedDict, total=False):
     translate: Translate
     share: Literal["both", "entities", "relations"]
     ratio: float
+    chains: bool
     aggregate: Literal["support", "average", "replace", "validation"]
     moments: Literal["average", "keep", "fresh"]
     limit: float
@@ -167,6 +168,7 @@ class FederationOverrides(TypedDict, total=False):
     exchanges: int
     epochs: int
     test_every: int
+    validate_means: bool
     lone_epochs: int
     patience: int
     decide: Literal["all", "strict"]

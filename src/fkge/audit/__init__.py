@@ -1,7 +1,7 @@
 """Privacy audits of a simulation: attacks on each claim, in copies; the simulation's own folder is only read.
 
-Every module in `fkge.audit.attacks` is one attack: a function ``attack(subject)`` that returns a `Finding`. A new
-module there is a new attack, known to `fkge.audit.run.audit` and to the command line by its name.
+Every module in `fkge.audit.attacks` is one attack, a function ``attack(subject)`` as in `fkge.audit.run.AttackModule`.
+A new module there is a new attack, known to `fkge.audit.run.audit` and to the command line by its name.
 """
 
 from pathlib import Path

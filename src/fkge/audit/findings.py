@@ -1,4 +1,4 @@
-"""What attacks find: typed values that convert to JSON."""
+"""Findings of attacks: typed values that convert to JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one attack found.
+    """The finding of one attack.
 
     Attributes:
         claim: what is said to hold; on: what was attacked.
@@ -43,7 +43,7 @@ class Finding:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the finding as JSON data, with the figures beside the other fields."""
+        """Return the finding as JSON data, the figures next to the other fields."""
         fields = asdict(self)
         figures = fields.pop("figures")
         return to_jsonable_python(fields | figures)  # type: ignore[no-any-return]
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What all attacks on `owner` found, which `peer` carried out on a copy of the simulation in `run`."""
+    """The findings of all attacks on `owner`, which `peer` carried out on a copy of the simulation in `run`."""
 
     run: str
     federation: str

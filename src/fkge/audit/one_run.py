@@ -87,7 +87,12 @@ def p_value(correct: int, guesses: int, m: int, epsilon: float, delta: float) ->
 
 
 def lower_bound(correct: int, guesses: int, m: int, delta: float, confidence: float = 0.95) -> float:
-    """Return the largest ε (to 1e-6) such that (ε, δ)-DP is refuted with this confidence; 0 if not even ε = 0 is."""
+    """Return the largest ε (to 1e-6) such that (ε, δ)-DP is refuted with this confidence; 0 if not even ε = 0 is.
+
+    Args:
+        correct, guesses, m, delta: see `p_value`, which raises `SettingsError` for numbers out of range.
+        confidence: of the bound.
+    """
     if not 0 < confidence < 1:
         raise SettingsError(f"confidence must be between 0 and 1, got {confidence}")
     rare = 1 - confidence

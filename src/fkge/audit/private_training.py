@@ -12,7 +12,7 @@ there are. The owner audits itself and drops the rows afterwards. Two scores say
 
 What is audited is code: that σ is added where it should be, once and to everything, that one triple moves a sum by at
 most 1, that steps are counted. A bug in any of these shows as a lower bound above the claim. An ε that is not refuted
-is not thereby proved.
+is not proved by that.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ CanaryScore: TypeAlias = Callable[[Trajectory, Triples], Floats]
 
 
 def dedicated_canaries(entities: int, relations: int, count: int) -> Triples:
-    """Return triples (count, 3) int64 on new rows: two entities from `entities` on and a relation from `relations` on.
+    """Return canary triples on new rows, (count, 3) int64.
 
-    The tables under audit need `entities` + 2·count and `relations` + count rows, whatever the coins are: the number of
-    rows must not depend on them.
+    Args:
+        entities, relations: how many rows there are. The tables under audit need 2·count and count rows more, whatever
+            the coins are: the number of rows must not depend on them.
+        count: how many canaries, at least 1 (`SettingsError`).
     """
     if count < 1:
         raise SettingsError(f"an audit needs canaries, got {count}")
@@ -67,7 +69,7 @@ def dedicated_canaries(entities: int, relations: int, count: int) -> Triples:
 
 
 def insert(triples: Triples, canaries: Triples, coin: npt.NDArray[np.bool_]) -> Triples:
-    """Return the triples to train on, (n, 3) int64: those given, then the canaries whose coin is True."""
+    """Return `triples` (k, 3) and the `canaries` (m, 3) whose `coin` is True; `SettingsError` if lengths differ."""
     if coin.dtype != np.bool_ or coin.shape != (len(canaries),):
         raise SettingsError(f"{len(canaries)} canaries need as many bool coins; got {coin.dtype} {coin.shape}")
     return np.concatenate([np.asarray(triples, np.int64).reshape(-1, 3), np.asarray(canaries, np.int64)[coin]])
@@ -143,7 +145,11 @@ def private_trajectory(
     epochs: int,
     noise: torch.Generator | None = None,
 ) -> list[State]:
-    """Train `tables` privately, at a constant rate; return the state before, and after every epoch."""
+    """Train `tables` privately, at a constant rate; return the state before, and after every epoch.
+
+    Args:
+        tables, triples, settings, private, noise: see `DpTrainer`; epochs: how many.
+    """
     trainer = DpTrainer(tables, triples, settings, private, noise)
     out = [_state(tables)]
     for _ in range(epochs):

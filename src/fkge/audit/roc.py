@@ -17,7 +17,7 @@ LEVEL = 0.999
 
 @dataclass(frozen=True)
 class Attack:
-    """How well an attack distinguishes members from others.
+    """The success of an attack in distinguishing members from others.
 
     Attributes:
         auc: chance that a member scores above another triple; ties count half. 0.5 is guessing.
@@ -108,7 +108,7 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class DpLimits:
-    """What (ε, δ) allows over all thresholds and at 1% and 0.1% false positives, and whether more was found."""
+    """The limits of (ε, δ) over all thresholds and at 1% and 0.1% false positives, and whether more was found."""
 
     auc_allowed: float
     tpr_at_1: RateLimit

@@ -7,12 +7,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
 from fkge.audit import attack_names
 from fkge.audit.findings import AuditReport, Finding
-from fkge.audit.subject import opened
+from fkge.audit.subject import Subject, opened
 from fkge.errors import SettingsError, did_you_mean
 from fkge.progress import SILENT, Progress
+
+
+class AttackModule(Protocol):
+    """A module of `fkge.audit.attacks`."""
+
+    def attack(self, subject: Subject) -> Finding:
+        """Attack `subject.victim`, as `subject.peer` could, and return what was found and whether the claim holds."""
 
 
 def audit(
@@ -43,8 +51,8 @@ def audit(
         for name in (name for name in names if name in wanted):
             task.advance(0, attack=name)
             started = time.monotonic()
-            finding: Finding = import_module(f"fkge.audit.attacks.{name.replace('-', '_')}").attack(subject)
-            found[name] = replace(finding, seconds=round(time.monotonic() - started, 2))
+            module = cast(AttackModule, import_module(f"fkge.audit.attacks.{name.replace('-', '_')}"))
+            found[name] = replace(module.attack(subject), seconds=round(time.monotonic() - started, 2))
             task.advance(1)
         simulation = subject.simulation
         return AuditReport(

@@ -29,7 +29,7 @@ class Subject:
     """A copy of a simulation, which attacks may change, and the owner that is attacked.
 
     Attributes:
-        scratch: an empty folder beside it.
+        scratch: an empty folder for files of attacks.
         owner: the victim.
         quick: run weaker attacks, in a fraction of the time.
         seed: seed of all random numbers of the attackers.

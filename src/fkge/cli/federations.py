@@ -42,7 +42,7 @@ def new(folder: Annotated[Path, typer.Argument(help="The folder to create.")]) -
 
 @dataclass(frozen=True)
 class ExchangeOptions:
-    """How owners exchange: keys of `FederationSettings`; None where the option was not given."""
+    """Options of the exchange: keys of `FederationSettings`; None where the option was not given."""
 
     translate: Annotated[
         str | None, opt.choice("frame, procrustes, ppat or ppat+refine.", "frame", "procrustes", "ppat", "ppat+refine")
@@ -57,7 +57,7 @@ class ExchangeOptions:
 
 @dataclass(frozen=True)
 class PrivacyOptions:
-    """What protects what owners send."""
+    """Options of the protection of what owners send."""
 
     privacy: Annotated[
         str | None,
@@ -68,7 +68,7 @@ class PrivacyOptions:
     delta: Annotated[float | None, typer.Option(help="δ of that (ε, δ).", show_default="1e-5")] = None
     confidential: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="For experiments: share of each owner's triples that its policy keeps, 0 … 1."),
+        typer.Option(min=0, max=1, help="For experiments: part of each owner's triples kept confidential, 0 … 1."),
     ] = None
 
     @property
@@ -80,7 +80,7 @@ class PrivacyOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where owners run."""
+    """Options of the engine that runs the owners."""
 
     engine: Annotated[
         str | None,

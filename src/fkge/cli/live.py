@@ -134,7 +134,7 @@ class View:
             yield Text(f"… and {len(rest)} more owners, {done} of them finished", "dim")
 
     def _fitting(self, stage: Stage, width: int) -> list[_Column]:
-        """Return the columns that fit beside an owner's name and state."""
+        """Return the columns that fit next to an owner's name and state."""
         columns = list(_COLUMNS)
         if all(course.spent is None for course in stage.courses.values()):
             columns.remove(_SPENT)

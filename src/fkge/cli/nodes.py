@@ -61,7 +61,7 @@ class Node:
 
     @property
     def folder(self) -> Path:
-        """Its state folder: as given, or as its configuration says."""
+        """The state folder: as given, or as its configuration says; `NodeError` if there is none."""
         from fkge.settings import read_toml
 
         if self.state is not None:
@@ -77,7 +77,7 @@ class Node:
 
     @property
     def socket(self) -> Path:
-        """Where it listens for commands."""
+        """The socket on which it listens for commands."""
         from fkge.node.ops.control import SOCKET
 
         return self.folder / SOCKET
@@ -103,7 +103,8 @@ def node(
         Path | None, typer.Option(help="Record all messages in this file, which is as private as its state.")
     ] = None,
     score: Annotated[
-        Path | None, typer.Option(help="With rehearsal: follow the order in this recording of a simulation.")
+        Path | None,
+        typer.Option(help="For a rehearsal: a recording of a simulation whose order to follow."),
     ] = None,
 ) -> None:
     """Run a node: federate with peers over mutual TLS, until stopped."""

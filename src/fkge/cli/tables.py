@@ -1,4 +1,4 @@
-"""What commands print on standard output: tables for people, or one JSON object for programs."""
+"""Answers of commands on standard output: tables for people, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command prints, before it exits with `code`.
+    """The answer of a command, printed before it exits with `code`.
 
     Attributes:
         result: the answer as JSON data, printed in one line with --json.
@@ -175,7 +175,7 @@ def _spent_tables(result: SimulationResult) -> Iterator[Table]:
 
 
 def audit_table(report: AuditReport) -> Table:
-    """Return what each attack found."""
+    """Return the findings of each attack."""
     title = f"{report.federation}: attacks on {report.owner}, privacy {report.privacy['mode']}"
     others = ("on what", "result", "what the claim says", "verdict")
     drawn = Table(Column("attack", no_wrap=True), *others, title=title, show_lines=True)

@@ -41,7 +41,10 @@ def tune(
     out: Annotated[Path, typer.Option("--out", help="The folder to create.")] = Path("tuned"),
     minutes: Annotated[
         float | None,
-        typer.Option(help="To search, all in all; with --resume, those spent before included.", show_default="10"),
+        typer.Option(
+            help="Minutes for the whole search; with --resume, including those already spent.",
+            show_default="10",
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Trials at a time, a process each.", show_default="1")] = None,
     config: Config = None,
@@ -124,7 +127,7 @@ def _create(
 
 
 def is_federation(source: str) -> bool:
-    """Whether `source` names a federation: a TOML file, a folder with ``aligned/``, or an embedded one."""
+    """Return whether `source` names a federation: a TOML file, a folder with ``aligned/``, or an embedded one."""
     from fkge.data import NAMES
 
     path = Path(source)

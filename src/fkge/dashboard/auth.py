@@ -38,7 +38,7 @@ class AuthMiddleware:
     Args:
         app: the application.
         token: what a browser must send; None: nothing.
-        hosts: names of this server, besides ``localhost`` and IP addresses.
+        hosts: names of this server, in addition to ``localhost`` and IP addresses.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Iterable[str] = ()) -> None:
@@ -66,7 +66,7 @@ class AuthMiddleware:
         await (self._refuse(Request(scope)) or self._app)(scope, receive, send_with_headers)
 
     def _refuse(self, request: Request) -> Response | None:
-        """The response to a request that is not let through to the application; None if it is."""
+        """Return the response to a request that is not let through to the application; None if it is."""
         if not self._is_ours(request.headers.get("host", "")):
             text = "This name is not known to the server. Open the page by its IP address, such as 127.0.0.1."
             return HTMLResponse(_PAGE.format(title="Unknown host", text=text), 403)

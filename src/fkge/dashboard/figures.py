@@ -30,7 +30,7 @@ class Figures:
         self._when = 0.0
 
     def draw(self) -> Drawn:
-        """The figures as they are now or, while the simulation runs, were a moment ago."""
+        """Return the figures as they are now or, while the simulation runs, were a moment ago."""
         w = self._watched
         with w.lock:
             due = w.status != "running" or time.monotonic() - self._when > SECONDS_BETWEEN_DRAWINGS
@@ -61,7 +61,7 @@ class Figures:
         return out
 
     def of_owner(self, owner: str) -> dict[str, str]:
-        """The validation scores of one owner."""
+        """Return the validation scores of one owner."""
         w = self._watched
         with w.lock:
             return _each(lambda width: accuracy(w.history, owner, width=min(width, 620), two_tracks=w.two_tracks))

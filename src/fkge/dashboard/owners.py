@@ -64,7 +64,7 @@ class Ledgers:
         return self.describe(its if kept is None else Path(kept) / f"{owner}.sqlite")
 
     def describe(self, path: Path) -> Json | None:
-        """`fkge.privacy.describe` of the ledger at `path`, or an ``error``; None if there is no ledger."""
+        """Return `fkge.privacy.describe` of the ledger at `path`, or an ``error``; None if there is no ledger."""
         anchor = path.with_name(path.name + ".anchor")
         with self._lock:
             if not path.exists():

@@ -39,7 +39,7 @@ _Labels = dict[Kind, list[str]]
 
 @lru_cache(maxsize=GRAPHS)
 def _load_graph(path: Path, version: object) -> tuple[Graph, _Labels]:
-    """A graph, and its labels case-folded; `version` is part of the cache's key, as in `_load_model`."""
+    """Return a graph, and its labels case-folded; `version` is part of the cache's key, as in `_load_model`."""
     graph = load_graph(path)
     return graph, {
         "entity": [label.casefold() for label in graph.entities],
@@ -49,7 +49,7 @@ def _load_graph(path: Path, version: object) -> tuple[Graph, _Labels]:
 
 @lru_cache(maxsize=MODELS)
 def _load_model(folder: Path, version: object, graph: Graph) -> Tables:
-    """The vectors of an owner in an arm."""
+    """Return the vectors of an owner in an arm."""
     return Run(folder, graph, TrainSettings.load(folder / "settings.toml")).load("cpu")
 
 
@@ -64,7 +64,7 @@ class ModelQueries:
         self._lock = threading.Lock()
 
     def labels(self, owner: str, kind: Kind, text: str) -> list[str]:
-        """Labels that contain `text`; those that begin with it, or whose last part does, come first."""
+        """Return labels that contain `text`; those that begin with it, or whose last part does, come first."""
         with self._turn():
             graph, lowered = self._graph(owner)
         wanted = text.casefold()
@@ -114,7 +114,12 @@ class ModelQueries:
         return self._each(owner, arms, ask)
 
     def neighbors(self, owner: str, arms: Sequence[str], entity: str, top: int) -> dict[str, Json]:
-        """The `top` nearest entities to `entity`, by arm, with their cosine; or ``missing``, as in `predict`."""
+        """Return the nearest entities to one by arm, with their cosine; or ``missing``, as in `predict`.
+
+        Args:
+            owner, arms: whose models, of which arms; entity: a label.
+            top: number of answers.
+        """
 
         def ask(tables: Tables, graph: Graph) -> Json:
             found = neighbors(tables, graph, entity, top=top)
@@ -154,7 +159,7 @@ class ModelQueries:
 
 
 def _distance(wanted: str, label: str) -> tuple[int, int]:
-    """How far a label is from the typed text: smaller is nearer."""
+    """Return the distance of a label from the typed text: smaller is nearer."""
     if label.startswith(wanted):
         return 0, len(label)
     last = label.rstrip("/").replace("#", "/").rpartition("/")[2]
@@ -178,5 +183,5 @@ def _stated(graph: Graph, given: Asked) -> dict[str, str]:
 
 
 def _finite(value: float) -> float | None:
-    """A number that JSON can hold, or None: vectors that diverged have infinite scores."""
+    """Return a number that JSON can hold, or None: vectors that diverged have infinite scores."""
     return value if math.isfinite(value) else None

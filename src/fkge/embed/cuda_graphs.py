@@ -9,7 +9,7 @@ graph launches them together, but memory and shapes must stay what they were whe
 - a step shorter than the longest repeats its last group with weight 0: rows it names anyway, nothing added;
 - the recording is made again when a table's memory or shape, the facts or the sizes of a step have changed.
 
-`steps.AutogradStep` is the slow twin: same batches, same numbers up to the order of sums, and like it a run repeats
+`steps.AutogradStep` is the slow reference: same batches, same numbers up to the order of sums. Like it, a run repeats
 to the bit: sums are taken in the order of the places, never in the order in which threads arrive.
 """
 
@@ -33,9 +33,8 @@ _KINDS: tuple[Kind, Kind] = ("entity", "relation")
 
 
 def can_record(model: Model) -> bool:
-    """Whether `GraphedStep` runs `model`: not with projections, which need each relation once, nor one from elsewhere.
-
-    That may do what a graph cannot hold, such as looking at a number.
+    """Return whether `GraphedStep` runs `model`: not with projections, which need each relation once, nor one from
+    elsewhere, which may look at a number or do something else that a graph cannot hold.
     """
     return MODELS.get(model.name) is type(model) and not model.projects
 
@@ -102,7 +101,7 @@ class GraphedStep:
         here.wait_stream(self._stream)
 
     def _record(self) -> Callable[[], None]:
-        """A function that takes the next step. Recording takes none."""
+        """Return a function that takes the next step. Recording takes none."""
         if self.tables.device.type != "cuda":
             return self._step
         graph = torch.cuda.CUDAGraph()
@@ -158,7 +157,7 @@ class _Window:
         self._groups = torch.arange(_longest(batch), device=device)
 
     def fits(self, batch: Batch) -> bool:
-        """Whether `fill` can take `batch` without moving anything."""
+        """Return whether `fill` can take `batch` without moving anything."""
         return (
             batch.facts is self._facts
             and all(
@@ -177,12 +176,12 @@ class _Window:
         self._cursor.zero_()
 
     def places(self) -> tuple[int, int]:
-        """Entities and relations that a step names, repetitions counted."""
+        """Return how many entities and relations a step names, repetitions counted."""
         size, k = self._columns[0].shape[1], self._columns[-1].shape[1]
         return len(self._groups) * (2 * size + k), len(self._groups) * size
 
     def next(self) -> Batch:
-        """The step at the cursor, as long as the longest: its last group fills it up, with weight 0."""
+        """Return the step at the cursor, as long as the longest: its last group fills it up, with weight 0."""
         end = self._bounds.index_select(0, self._cursor + 1)
         group = self._bounds.index_select(0, self._cursor) + self._groups
         at = torch.minimum(group, end - 1)
@@ -194,12 +193,12 @@ class _Window:
 
 
 def _longest(batch: Batch) -> int:
-    """Groups in the longest step."""
+    """Return the number of groups in the longest step."""
     return int(np.diff(batch.bounds).max())
 
 
 class _Places:
-    """Where a step's rows stand among its places: how the gradients of one row find each other without a sort by row.
+    """The places of a step's rows, by which the gradients of one row find each other without a sort by row.
 
     Every place writes its number at its row; the one that stays is the row's representative, and reading it back gives
     each place its representative. That is a number per row of the table, and never needs to be reset.

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from fkge.embed.kernels.lazy_noise import LazySteps
 
 _CHUNKS = 4
-"""Breaks in an epoch of many steps, at most. Before each, all noise put off must be drawn."""
+"""Breaks in an epoch of many steps, at most. Before each, all deferred noise must be drawn."""
 _NUMBERS = 1 << 16
 """Numbers of a table that are updated at a time: they stay in the cache, and temporaries stay small."""
 
 
 class DpSettings(Settings):
-    """How an owner trains privately. `noise`, `rate` and the number of steps are what privacy costs; see the module."""
+    """Settings of private training. `noise`, `rate` and the number of steps are what privacy costs; see the module."""
 
     noise: float = Field(1.0, ge=0, description="σ: standard deviation of the noise, in clips; 0 protects nothing")
     rate: float = Field(
@@ -110,11 +110,11 @@ class DpSettings(Settings):
         return TABLES if self.relations == "learn" else ("entity",)
 
     def steps_in(self, epochs: int) -> int:
-        """Steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
+        """Return the number of steps that `epochs` epochs take: with noise and rate, what is to be paid for."""
         return epochs * self.steps
 
     def rate_for(self, noise: float, steps: int, dim: int, margin: float) -> float:
-        """The learning rate: `lr`, or what `travel` asks for.
+        """Return the learning rate: `lr`, or what `travel` asks for.
 
         Args:
             noise, steps: σ of every step of the whole plan, and their number.
@@ -134,7 +134,7 @@ class DpSettings(Settings):
         return self.travel * margin * still / (max(noise, 1e-3) * math.sqrt(steps * dim))
 
     def of(self, train: TrainSettings) -> TrainSettings:
-        """`train` with what private training does put in place of what it would not heed.
+        """Return `train` as private training uses it, with other values for settings that DP-SGD cannot use.
 
         A loss over all entities becomes the same cross-entropy over negatives: a triple must not move every row. There
         is one row for each relation: its inverse would halve what each learns, under as much noise.
@@ -205,7 +205,7 @@ class DpTrainer(BaseTrainer):
         return mean
 
     def averaged(self, table: str) -> Tensor:
-        """`table` with the last iterates averaged as the settings say: (rows, width). Costs nothing more."""
+        """Return `table` with the last iterates averaged as the settings say: (rows, width). Costs nothing more."""
         if not self.private.average or not self.tables.has_state(table, "average"):
             return self.tables[table]
         seen = self.tables.state(table, "averaged", columns=False) > 0
@@ -221,11 +221,11 @@ class DpTrainer(BaseTrainer):
         self._steps = self._make_steps()
 
     def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> None:
-        """Refused: virtual triples would be examples that nobody accounts for."""
+        """Raise `SettingsError`: virtual triples would be examples that nobody accounts for."""
         raise SettingsError("private training takes no virtual triples; leave `neighbours` off")
 
     def ungraft(self) -> None:
-        """There is nothing to take out."""
+        """Do nothing: there is never a graft."""
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class DpTrainer(BaseTrainer):
         return -(-self.private.steps // _CHUNKS)
 
     def _register(self) -> None:
-        """State beside the rows. Velocity is called ``mean``, as Adam's is: `Tables.rotate` turns what is so called."""
+        """Create the state of each row. Velocity is named ``mean``, as Adam's is, so that `Tables.rotate` turns it."""
         p = self.private
         slots = {"sgd": (), "momentum": ("mean",), "adam": ("mean", "square", "steps")}[p.optimizer]
         for name in p.trained:
@@ -272,7 +272,7 @@ class DpTrainer(BaseTrainer):
     def _average(self) -> None:
         """Weigh the iterate after epoch t by t^(1/share − 1): about the mean of the last `share` of them, at any time.
 
-        (Shamir and Zhang 2013.) Rows count for themselves, so a row that was replaced starts its mean afresh.
+        (Shamir and Zhang 2013.) Rows count for themselves, so the mean of a row that was replaced starts again.
         """
         if not self.private.average:
             return
@@ -296,7 +296,7 @@ class EagerSteps:
         self._sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
 
     def begin(self, lr: float) -> None:
-        """Steps that follow are `lr` long."""
+        """Set the length of the steps that follow."""
         self._lr = lr
 
     @torch.no_grad()

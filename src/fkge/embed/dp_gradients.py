@@ -41,7 +41,7 @@ class Gradients(Protocol):
 
 
 def draw(head: Tensor, relation: Tensor, tail: Tensor, entities: int, negatives: int, seed: int, step: int) -> Examples:
-    """Examples of the given triples (n,) with uniform negatives, unfiltered: a filter would ask about other triples.
+    """Return examples of triples (n,) with uniform negatives, unfiltered: a filter would ask about other triples.
 
     The numbers are a hash (splitmix64) of seed, step, triple and count. They need not be secret.
 
@@ -69,12 +69,16 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _right(x: Tensor, places: int) -> Tensor:
-    """Shifted right with zeros coming in."""
+    """Return `x` shifted right with zeros coming in."""
     return (x >> places) & ((1 << (64 - places)) - 1)
 
 
 class TorchGradients:
-    """Every model without projections on every device, by autograd on rows gathered apart; see `make_gradients`."""
+    """Every model without projections on every device, by autograd on rows gathered apart.
+
+    Args:
+        tables, settings, clip, learn: see `make_gradients`.
+    """
 
     def __init__(self, tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> None:
         self.tables, self.settings = tables, settings
@@ -98,7 +102,7 @@ class TorchGradients:
         return float(loss)
 
     def _each(self, examples: Examples, ids: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The summed loss, and each example's gradient by place: (n, 2 + k, width) entities, (n, width) relations."""
+        """Return the summed loss, and gradients by place: (n, 2 + k, width) of entities, (n, width) of relations."""
         tables, s = self.tables, self.settings
         with torch.no_grad():
             entity, relation = tables["entity"][ids], tables["relation"][examples.relation]
@@ -115,7 +119,7 @@ class TorchGradients:
 
 
 def _summed(gradient: Tensor, ids: Tensor) -> Tensor:
-    """(n, m, width) with the parts of one row summed at the first of its places in `ids` (n, m), and 0 at the others.
+    """Return (n, m, width) with the parts of one row summed at the first of its places in `ids` (n, m), else 0.
 
     Summed rather than read off a Gram matrix: parts that nearly cancel would leave rounding errors larger than the sum.
     """
@@ -126,7 +130,7 @@ def _summed(gradient: Tensor, ids: Tensor) -> Tensor:
 
 
 def make_gradients(tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> Gradients:
-    """The fastest that computes these tables' model on their device.
+    """Return the fastest that computes these tables' model on their device.
 
     Args:
         tables: what is trained.

@@ -1,11 +1,12 @@
 """Secret randomness for private training: a ChaCha stream, and Gaussians made of it.
 
 Why no `torch.Generator`: the noise on rows that no triple touched shows the generator's own output. A Mersenne twister
-gives its state away after 624 words, and torch seeds it with 32 bits: one who knows all triples but one could take the
-noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing a part of it helps with no other part.
+gives its state away after 624 words, and torch seeds it with 32 bits: somebody who knows all triples but one could take
+the noise off the touched rows. ChaCha (12 rounds) is a cipher's key stream: knowing a part of it helps with no other
+part.
 
-Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum
-(Mironov 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
+Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum (Mironov
+2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
 `_words` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
 """
@@ -29,7 +30,7 @@ GAUSSIAN, CHOICE = 0, 1
 
 
 def fresh_key(generator: torch.Generator | None = None) -> bytes:
-    """32 secret bytes: the system's, or for a simulation that must repeat, a generator's."""
+    """Return 32 secret bytes: the system's, or for a simulation that must repeat, a generator's."""
     if generator is None:
         return secrets.token_bytes(32)
     drawn = torch.randint(256, (32,), generator=generator, device=generator.device)
@@ -41,7 +42,7 @@ class Noise:
 
     Args:
         key: 32 bytes, used for nothing else and never twice: see `fresh_key`.
-        kernels: use the compiled twin on the CPU.
+        kernels: use the compiled equivalent on the CPU.
     """
 
     def __init__(self, key: bytes, device: str | torch.device = "cpu", *, kernels: bool = True) -> None:
@@ -58,7 +59,7 @@ class Noise:
         return Noise(hashlib.sha256(text).digest(), self.device, kernels=self.kernels)
 
     def normal(self, rows: int, width: int) -> Tensor:
-        """(rows, width) float32 standard Gaussians."""
+        """Return (rows, width) float32 standard Gaussians."""
         groups, start = self.take(GAUSSIAN, rows * width)
         if self.kernels:
             from fkge.embed.kernels.private import gaussians
@@ -69,7 +70,7 @@ class Noise:
         return flat.view(-1)[: rows * width].view(rows, width)
 
     def select(self, size: int, rate: float) -> Tensor:
-        """Ids below `size`, ascending, each chosen with chance `rate` independently of all others.
+        """Return ids below `size`, ascending, each chosen with chance `rate` independently of all others.
 
         The gaps between chosen ids are geometric, so the work is that of the chosen ones.
         """
@@ -131,7 +132,7 @@ def _words(
 
 
 def _low(words: Tensor) -> Tensor:
-    """The low 32 bits of int64 `words`, as int32."""
+    """Return the low 32 bits of int64 `words`, as int32."""
     low = words & 0xFFFFFFFF
     return torch.where(low >= 1 << 31, low - (1 << 32), low).int()
 

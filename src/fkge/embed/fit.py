@@ -1,4 +1,4 @@
-"""Train, validate, keep the best: the one training loop, and `fit`, which drives it for a lone owner.
+"""Train, validate, keep the best: the one training loop, and `fit`, which drives it for `fkge train`.
 
 `TrainingLoop` knows when the learning rate falls, whether a validation score is the best so far, and how to return to
 the best tables. Its callers decide when to validate and when to stop: `fit` here, an owner's rounds
@@ -76,11 +76,10 @@ class Best:
 
 
 def is_due(epoch: int, every: int, last: int) -> bool:
-    """Whether to validate now.
+    """Return whether to validate now.
 
     Args:
-        epoch: epochs finished.
-        every: distance between two validations.
+        epoch, every: epochs finished, and between two validations.
         last: the epoch after which to validate in any case.
     """
     return epoch % every == 0 or epoch == last
@@ -141,7 +140,7 @@ class TrainingLoop:
 
 
 class Keeper(Protocol):
-    """Where `fit` keeps what must survive the process."""
+    """Keeps the results of a `fit` that must survive the process."""
 
     def best(self, trainer: Trainer) -> None:
         """Keep the tables: they are the best so far."""
@@ -155,7 +154,7 @@ class Keeper(Protocol):
 
 @dataclass
 class FitState(BestState):
-    """What a fit remembers beside the trainer's own state.
+    """The state of a fit in addition to the trainer's own.
 
     Attributes:
         validated: the epoch after which validation was last done.

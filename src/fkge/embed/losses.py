@@ -35,18 +35,18 @@ HOPELESS = -1e4
 
 
 def margin_ranking(positive: Tensor, negative: Tensor, margin: float, temperature: float = 1.0) -> Tensor:
-    """max(0, margin − positive + negative), the paper's loss."""
+    """Return max(0, margin − positive + negative), the paper's loss; see `Loss` for the arguments."""
     return F.relu(margin - positive.unsqueeze(-1) + negative).mean(-1)
 
 
 def self_adversarial(positive: Tensor, negative: Tensor, margin: float, temperature: float = 1.0) -> Tensor:
-    """Sun et al. 2019: −½ log σ(margin + positive) − ½ Σ w log σ(−margin − negative), w fixed per step."""
+    """Return −½ log σ(margin + positive) − ½ Σ w log σ(−margin − negative), w fixed per step (Sun et al. 2019)."""
     weights = torch.softmax(temperature * negative.detach(), dim=-1)
     return -0.5 * (F.logsigmoid(margin + positive) + (weights * F.logsigmoid(-margin - negative)).sum(-1))
 
 
 def cross_entropy(positive: Tensor, negative: Tensor, margin: float = 0.0, temperature: float = 1.0) -> Tensor:
-    """−log softmax of the positive among itself and the negatives."""
+    """Return −log softmax of the positive among itself and the negatives; see `Loss` for the arguments."""
     scores = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
     return torch.logsumexp(scores, dim=-1) - positive
 
@@ -83,7 +83,7 @@ LOSSES = {
 
 
 def find_loss(name: str) -> Loss:
-    """The loss that `name` stands for in the settings.
+    """Return the loss that `name` stands for in the settings.
 
     Raises:
         SettingsError: there is none of that name.
@@ -95,7 +95,7 @@ def find_loss(name: str) -> Loss:
 
 
 def margin_of(settings: TrainSettings) -> float:
-    """The margin: as set, or the loss's default for the scale of the model's scores."""
+    """Return the margin: as set, or the loss's default for the scale of the model's scores."""
     if settings.margin is not None:
         return settings.margin
     loss = find_loss(settings.loss)
@@ -103,14 +103,14 @@ def margin_of(settings: TrainSettings) -> float:
 
 
 def sampling_correction(entities: int, negatives: int) -> float:
-    """What is added to a negative's score in a `sampled` loss: the logarithm of how many entities it stands for."""
+    """Return the logarithm of how many entities a negative stands for, which a `sampled` loss adds to its score."""
     return math.log(max(1, entities - 1) / negatives)
 
 
 def objective_of(
     model: Model, s: TrainSettings, margin: float, batch: Batch, gathered: Mapping[str, Tensor], relations: Relations
 ) -> tuple[Tensor, Tensor]:
-    """The mean loss of one step, and what is differentiated: that and the regularisation.
+    """Return the mean loss of one step, and what is differentiated: that and the regularisation.
 
     Args:
         gathered: entity tables at (head, tail, negative), (groups, 2 size + k, width).
@@ -129,7 +129,7 @@ def of_positives(
     model: Model, s: TrainSettings, margin: float, corrupt_tail: Tensor, entities: int, gathered: Mapping[str, Tensor],
     relations: Relations, false: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """The loss of each positive, (groups, size), and its regulariser before the weight; None where that is 0.
+    """Return the loss of each positive, (groups, size), and its regulariser before the weight; None where that is 0.
 
     Args:
         corrupt_tail: (groups, size) bool, which side the negatives stand on.
@@ -162,7 +162,11 @@ def of_positives(
 
 
 def regularizer_of(s: TrainSettings, model: Model, table: str = "entity") -> Callable[[Tensor], Tensor]:
-    """The regulariser of rows of `table`, (..., width) to (...,)."""
+    """Return the regulariser of rows, (..., width) to (...,).
+
+    Args:
+        s: which regulariser; model, table: the model, and the table that the rows are of.
+    """
     spec = model.tables()[table]
     if s.regularizer == "f2":
         return lambda rows: rows.square().sum(-1)
@@ -173,7 +177,11 @@ def regularizer_of(s: TrainSettings, model: Model, table: str = "entity") -> Cal
 
 
 def scaled_to(s: TrainSettings, entities: int, triples: int) -> TrainSettings:
-    """`s` with the weight of the regulariser for a graph of so many entities and training triples."""
+    """Return `s` with the weight of the regulariser for one graph.
+
+    Args:
+        s: the settings; entities, triples: number of entities, and of training triples.
+    """
     if s.regularization_scale == "fixed":
         return s
     scale = min(1.2, max(0.1, (entities**2 / (1e4 * max(1, triples))) ** (1 / 3)))
@@ -181,7 +189,11 @@ def scaled_to(s: TrainSettings, entities: int, triples: int) -> TrainSettings:
 
 
 def regularizer_gradient(s: TrainSettings, model: Model, table: str = "entity") -> Callable[[Tensor], Tensor]:
-    """The gradient of `regularizer_of`, (rows, width) to (rows, width) in new memory."""
+    """Return the gradient of the regulariser, (rows, width) to (rows, width) in new memory.
+
+    Args:
+        s, model, table: see `regularizer_of`.
+    """
     if s.regularizer == "f2":
         return lambda rows: rows * 2
     if s.regularizer == "n3" and model.tables()[table].complex:

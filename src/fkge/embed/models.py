@@ -60,7 +60,12 @@ class Table:
     complex: bool = False
 
     def draw(self, rows: int, bound: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-        """`rows` fresh rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike."""
+        """Return initial rows, (rows, width). Drawn on the CPU in float64: every device and dtype starts alike.
+
+        Args:
+            rows, dtype: how many, of which type.
+            bound: half-width of the uniform distribution, unless the table states one; generator: draws them.
+        """
         if self.init == "identity":
             return torch.eye(*self.shape, dtype=dtype).reshape(1, -1).repeat(rows, 1)
         half = math.pi if self.init == "phase" else (bound if self.bound is None else self.bound)
@@ -71,7 +76,7 @@ class Table:
         return out
 
     def turned(self, rows: Tensor, w: Tensor) -> Tensor:
-        """`rows` (n, width) as they stand in a space turned by `w`."""
+        """Return `rows` (n, width) as they stand in a space turned by `w`."""
         if self.turns == "elsewhere":
             return rows
         if self.turns == "vector":
@@ -79,7 +84,7 @@ class Table:
         return (w.T @ rows.reshape(-1, *self.shape)).reshape(rows.shape)
 
     def levelled(self, rows: Tensor) -> Tensor:
-        """`rows` (n, width) with the mean along what `turned` mixes in place of each number: a turn keeps it."""
+        """Return `rows` (n, width), each number replaced by the mean over those that `turned` mixes it with."""
         if self.turns == "elsewhere":
             return rows
         if self.turns == "vector":
@@ -101,7 +106,7 @@ class Relations:
         self.index = index
 
     def __getitem__(self, name: str) -> Tensor:
-        """Rows spread out: `index.shape` + (width,)."""
+        """Return rows spread out: `index.shape` + (width,)."""
         return self.unique[name][self.index]
 
 
@@ -109,7 +114,7 @@ Rows = Mapping[str, Tensor]
 
 
 class Model(ABC):
-    """What a knowledge-graph embedding model is.
+    """A knowledge-graph embedding model: its tables, and how they score a triple.
 
     Args:
         dim: size of an entity vector (complex numbers count once).
@@ -154,23 +159,23 @@ class Model(ABC):
             raise SettingsError(f"{self.name} needs relation_dim = dim; only TransR and TransD let them differ")
 
     def tables(self) -> dict[str, Table]:
-        """The model's tables; ``entity`` and ``relation`` are the ones peers exchange."""
+        """Return the model's tables; ``entity`` and ``relation`` are the ones peers exchange."""
         return {"entity": Table("entity", self.dim), "relation": Table("relation", self.relation_dim)}
 
     def project(self, entities: Rows, relations: Relations) -> Tensor:
-        """Entities (groups, m, width) as the relation of their group sees them, (groups, m, p)."""
+        """Return entities (groups, m, width) as the relation of their group sees them, (groups, m, p)."""
         return entities["entity"]
 
     @abstractmethod
     def tail_query(self, head: Tensor, relations: Relations) -> Tensor:
-        """Where the tail should be, (..., p)."""
+        """Return the point at which the tail is expected, (..., p)."""
 
     @abstractmethod
     def head_query(self, tail: Tensor, relations: Relations) -> Tensor:
-        """Where the head should be, (..., p)."""
+        """Return the point at which the head is expected, (..., p)."""
 
     def relation_query(self, head: Tensor, tail: Tensor) -> Tensor | None:
-        """The vector whose dot product with a relation's row is the triple's score, (..., width); None if none is."""
+        """Return the vectors (..., width) whose dot products with relations' rows are the scores; None if none are."""
         return None
 
     @property
@@ -184,11 +189,11 @@ class Model(ABC):
         return self.fixed_by() is None
 
     def fixed_by(self) -> str | None:
-        """What ties entity vectors to their axes, for people; None if nothing does and the space can be turned."""
+        """Return, in words, why the space of entities cannot be turned; None if it can."""
         return None if self.turns else "its scores compare coordinate with coordinate"
 
     def similarity(self, query: Tensor, candidates: Tensor) -> Tensor:
-        """All pairs: query (..., s, p) and candidates (..., k, p) to scores (..., s, k)."""
+        """Return the scores (..., s, k) of all pairs of queries (..., s, p) and candidates (..., k, p)."""
         if self.comparison == "dot":
             return query @ candidates.mT
         if self.comparison == "modulus":
@@ -199,13 +204,21 @@ class Model(ABC):
         return -distances(query, candidates, 1 if self.comparison == "l1" else 2)
 
     def score(self, head: Rows, relations: Relations, tail: Rows) -> Tensor:
-        """Scores of triples given as rows (n, 1, width) each, (n,)."""
+        """Return the scores of n triples, (n,).
+
+        Args:
+            head, tail: rows (n, 1, width) of each entity table; relations: of the triples.
+        """
         query = self.tail_query(self.project(head, relations), relations)
         return self.similarity(query, self.project(tail, relations)).reshape(-1)
 
 
 def distances(query: Tensor, candidates: Tensor, norm: int) -> Tensor:
-    """Norms of all differences, (..., s, k)."""
+    """Return the norms of all differences, (..., s, k).
+
+    Args:
+        query, candidates: (..., s, p) and (..., k, p); norm: 1 or 2.
+    """
     if query.shape[-2] == 1 or candidates.shape[-2] == 1:
         difference = query.unsqueeze(-2) - candidates.unsqueeze(-3)
         return difference.abs().sum(-1) if norm == 1 else _length(difference, -1)
@@ -218,7 +231,7 @@ def _length(x: Tensor, dim: int) -> Tensor:
 
 
 class Translation(Model):
-    """Shared by the Trans* family: −‖h' + r − t'‖."""
+    """The base of the Trans* family, −‖h' + r − t'‖; see `Model` for the arguments."""
 
     comparison: Comparison = "l1"
 
@@ -415,7 +428,7 @@ MODELS: dict[str, type[Model]] = {cls.name: cls for cls in (TransE, TransH, Tran
 
 
 def model_class(name: str) -> type[Model]:
-    """The model called `name`, whatever its case.
+    """Return the model called `name`, whatever its case.
 
     Raises:
         UnknownLabelError: there is none; names the nearest ones.

@@ -1,6 +1,6 @@
 """Row-wise optimisers: a step reads and writes the rows it is given, never the table.
 
-State stands beside the rows in `Tables`. Adam counts steps per row, so a row met for the first time late in
+`Tables` has the state of each row. Adam counts steps per row, so a row met for the first time late in
 training gets the same bias correction as any row at its first step (SparseAdam's common counter would make its
 first step three times too long).
 """
@@ -26,7 +26,7 @@ SLOTS: dict[OptimizerName, tuple[str, ...]] = {"sgd": (), "adagrad": ("sum",), "
 
 
 def register(name: OptimizerName, tables: Tables) -> None:
-    """Make the state that optimiser `name` keeps beside every table of `tables`."""
+    """Create the state of optimiser `name` for every table of `tables`."""
     for table in (*tables.names("entity"), *tables.names("relation")):
         for slot in SLOTS[name]:
             tables.state(table, slot)
@@ -36,7 +36,7 @@ def register(name: OptimizerName, tables: Tables) -> None:
 
 @torch.no_grad()
 def direction(name: OptimizerName, tables: Tables, table: str, ids: Tensor, gradient: Tensor) -> Tensor:
-    """The step of each row, before the learning rate, with the state beside `table` brought up to date.
+    """Return the step of each row, before the learning rate, and update the state of those rows.
 
     Args:
         name: the optimiser.
@@ -68,7 +68,7 @@ def direction(name: OptimizerName, tables: Tables, table: str, ids: Tensor, grad
 
 @torch.no_grad()
 def step_all(name: OptimizerName, tables: Tables, table: str, gradient: Tensor, lr: float) -> None:
-    """One step of every row of `table`, in place: what `direction` computes, without its copies.
+    """Take one step of every row of `table`, in place: what `direction` computes, without its copies.
 
     Args:
         name: the optimiser.

@@ -45,7 +45,7 @@ class Questions:
     generator: torch.Generator
 
     def steps(self) -> Iterator[Questions]:
-        """The same, one step at a time."""
+        """Yield the questions of each step."""
         ends = self.first[torch.from_numpy(self.bounds).to(self.first.device)].tolist()
         for i in range(len(self.bounds) - 1):
             a, b = int(self.bounds[i]), int(self.bounds[i + 1])
@@ -63,8 +63,8 @@ class QuestionBatcher:
         entities, relations: number of rows.
         batch: answers per step, about: a step ends with a whole question.
         per_question: `batch` counts questions rather than answers.
-        together: at most so many answers of a question stay together; more are divided at random, in each epoch anew,
-            into questions of their own. All if None.
+        together: at most so many answers of a question stay together; more are divided at random, differently in
+            each epoch, into questions of their own. All if None.
         seed: of the order.
 
     Attributes:
@@ -119,7 +119,7 @@ class QuestionBatcher:
         return -(-self._steps // self._steps_per_chunk)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Questions]:
-        """The steps of `epoch`, several at a time, from chunk number `start` on."""
+        """Yield the steps of `epoch`, several at a time, from chunk number `start` on."""
         device = self._answer.device
         order = torch.randperm(len(self._sizes), generator=generator_of(device, self.seed, epoch, 0), device=device)
         answers = self._answer

@@ -3,7 +3,7 @@
     score of a tail   similarity(tail_query(h, r), t)
     score of a head   similarity(tail_query(t, r⁻¹), h)
 
-The inverse rows are tables of their own beside the relations' (``inverse`` beside ``relation``), so that growing,
+The inverse rows are tables of their own (``inverse`` in addition to ``relation``), so that growing,
 snapshots, optimiser state and exchange treat them like any other. The score of a triple is the mean of the two.
 """
 
@@ -20,12 +20,12 @@ INVERSE = "inverse"
 
 
 def inverse_of(table: str) -> str:
-    """The table with the inverse rows of a relation table."""
+    """Return the table with the inverse rows of a relation table."""
     return INVERSE if table == "relation" else f"{INVERSE}_{table}"
 
 
 def exchanged(kind: Kind, names: Collection[str]) -> list[str]:
-    """Of a model's tables `names`, those whose rows, side by side, are the vectors of `kind` that peers see."""
+    """Return those tables of `names` whose rows, side by side, are the vectors of `kind` that peers see."""
     return [name for name in (kind, inverse_of(kind)) if name in names]
 
 

@@ -1,4 +1,4 @@
-"""The settings of a training where the user names none: what wins, by a rule that looks only at the graph's size.
+"""Recommended settings of a training, where the user names none; they follow from the graph's size alone.
 
 A ComplEx with reciprocal relations, trained by cross-entropy over all entities (1vsAll) with a nuclear 3-norm, is what
 `docs/explanation/results.md` compares other models with. Its cost grows with entities × questions, so a graph for which
@@ -30,11 +30,11 @@ METHOD = frozenset(
         "filtered",
     )
 )  # fmt: skip
-"""Settings whose naming is the choice of a method."""
+"""Settings that choose another method when they are given."""
 
 
 def recommended_settings(triples: int) -> SettingValues:
-    """Values for a graph with so many training triples; of an owner in a federation too.
+    """Return recommended settings for a graph, or an owner's, with so many training triples.
 
     The batch is a twentieth of the answers in an epoch, within 100 and 1,000, so that a small graph is trained in more
     than a handful of steps.
@@ -48,12 +48,12 @@ def recommended_settings(triples: int) -> SettingValues:
 
 
 def too_large(graphs: Sequence[Graph]) -> bool:
-    """Whether comparing with every entity would take too long for one of the graphs."""
+    """Return whether comparing with every entity would take too long for one of the graphs."""
     return any(2.0 * len(graph.train) * len(graph.entities) > CELLS for graph in graphs)
 
 
 def recommended(settings: TrainSettings, graph: Graph) -> TrainSettings:
-    """`settings` with what was not given chosen for `graph`; see the module.
+    """Return `settings` with recommended values for those that were not given.
 
     Args:
         settings: those that were given.
@@ -66,7 +66,7 @@ def recommended(settings: TrainSettings, graph: Graph) -> TrainSettings:
 
 
 def with_defaults(settings: TrainSettings, values: SettingValues) -> TrainSettings:
-    """`settings` with `values` for the fields that were not given.
+    """Return `settings` with `values` where none were given.
 
     A rate belongs to its optimiser and its schedule, and the scale of a weight to the weight.
     """

@@ -38,7 +38,7 @@ _CELLS = {"cpu": 1 << 24, "cuda": 1 << 29}
 
 @cache
 def _fast_bfloat16(device: str) -> bool:
-    """Whether a processor multiplies bfloat16 matrices faster than float32 ones."""
+    """Return whether a processor multiplies bfloat16 matrices faster than float32 ones."""
     if device == "cuda":
         return torch.cuda.get_device_capability() >= (8, 0)
     features = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -46,7 +46,12 @@ def _fast_bfloat16(device: str) -> bool:
 
 
 def matmul_dtype(settings: TrainSettings, device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """The type of matrix products: as set, or bfloat16 if that is faster; tables in float64 keep theirs."""
+    """Return the type of matrix products: as set, or bfloat16 if that is faster.
+
+    Args:
+        settings: with the `precision`.
+        device, dtype: of the tables; those in float64 keep their type.
+    """
     if dtype != torch.float32 or settings.precision == "float32":
         return dtype
     if settings.precision == "bfloat16" or _fast_bfloat16(device.type):
@@ -95,7 +100,7 @@ class SoftmaxStep:
 
     @torch.no_grad()
     def _move(self, name: str, gradient: Tensor, step: Questions, rate: float) -> None:
-        """One step of the optimiser: of every entity, and of the relations that the questions or their loss concern."""
+        """Take one step of the optimiser: of every entity, and of relations in the questions or their loss."""
         tables, optimizer = self.tables, self.settings.optimizer
         predicted = name == "relation" and self.settings.relation_weight
         # A row without a gradient stays where it is, but for Adam, which goes on by its moments.
@@ -112,13 +117,13 @@ class SoftmaxStep:
         tables[name].index_add_(0, ids, steps, alpha=-rate)
 
     def _asked(self, table: str, step: Questions) -> Tensor:
-        """(q,) bool, which questions use `table`, one of the relations'."""
+        """Return (q,) bool, which questions use `table`, one of the relations'."""
         if not self._inverses:
             return torch.ones_like(step.asks_tail)
         return ~step.asks_tail if table in self._inverses else step.asks_tail
 
     def gradients(self, step: Questions) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean loss, without the regulariser, and the gradient of every table, (rows, width).
+        """Return the mean loss, without the regulariser, and the gradient of every table, (rows, width).
 
         The entities' gradient is overwritten by the next call.
         """
@@ -145,7 +150,7 @@ class SoftmaxStep:
         return loss, gradients
 
     def _candidates(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """All entities as every relation sees them, (n, p), and the tables they are computed from, if they are."""
+        """Return all entities as every relation sees them, (n, p), and the tables they are computed from, if any."""
         tables = self.tables
         leaves = {name: tables[name].detach().requires_grad_() for name in tables.names("entity")}
         whole = {name: rows.unsqueeze(0) for name, rows in leaves.items()}
@@ -156,7 +161,7 @@ class SoftmaxStep:
         return seen.squeeze(0), leaves
 
     def _query(self, step: Questions, known: Tensor, relations: Relations) -> Tensor:
-        """Where each question's answers are expected, (q, p)."""
+        """Return the points at which each question's answers are expected, (q, p)."""
         model, dropout = self.tables.model, self.settings.dropout
         if dropout:
             known = _drop(known, dropout, step.generator)
@@ -171,7 +176,7 @@ class SoftmaxStep:
     def _predict_relations(
         self, entity: Tensor, step: Questions, weights: _Weights, gradients: dict[str, Tensor]
     ) -> Tensor:
-        """The mean loss of predicting each triple's relation; its gradient is added to `gradients`.
+        """Return the mean loss of predicting each triple's relation; its gradient is added to `gradients`.
 
         A triple answers two questions; here it counts once, where its tail is asked for.
         """
@@ -211,7 +216,7 @@ class SoftmaxStep:
 
 @dataclass(frozen=True)
 class _Weights:
-    """How much answers and questions count.
+    """The weights of answers and questions in the loss.
 
     Attributes:
         question: (a,) the question of each answer.
@@ -276,7 +281,7 @@ class _Comparison:
     def __call__(
         self, query: Tensor, entity: Tensor, step: Questions, weights: _Weights
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean loss of queries (q, p) against entities (n, p), and its gradient with respect to either.
+        """Return the mean loss of queries (q, p) against entities (n, p), and its gradient with respect to either.
 
         That of the entities is overwritten by the next call.
         """
@@ -309,7 +314,7 @@ class _Comparison:
         self, chunk: _Chunk, entity: Tensor, cast: Tensor, mean: Tensor | None, d_query: Tensor, d_entity: Tensor, *,
         fresh: bool,
     ) -> Tensor:  # fmt: skip
-        """The loss of a chunk of dot products; its gradient goes to `d_query`, and is added to `d_entity` unless fresh.
+        """Return the loss of a chunk of dot products. Gradients go to `d_query` and, added unless fresh, `d_entity`.
 
         Args:
             cast: the entities in the type of the products.
@@ -343,7 +348,7 @@ class _Comparison:
     def _differentiated(
         self, chunk: _Chunk, entity: Tensor, d_query: Tensor, d_entity: Tensor, *, fresh: bool
     ) -> Tensor:
-        """The same for any comparison, by autograd."""
+        """Return the loss of a chunk for any comparison, as `_products` does, by autograd."""
         with torch.enable_grad():
             q, e = chunk.query.detach().requires_grad_(), entity.detach().requires_grad_()
             compared = self.model.similarity(q, e)
@@ -362,7 +367,7 @@ class _Comparison:
         return loss
 
     def _softmax_(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities in place of scores (q, n), and log Σ exp of each row, (q,) in float32 or wider."""
+        """Return probabilities in place of scores (q, n), and log Σ exp of each row, (q,) in float32 or wider."""
         if self._compiled:
             from fkge.embed.kernels import dense
 
@@ -374,7 +379,7 @@ class _Comparison:
         return probability, largest - probability.amax(1).to(wide).log()
 
     def _kept(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory that is kept for the next step: fresh pages cost more than a pass over them."""
+        """Return memory that is kept for the next step: fresh pages cost more than a pass over them."""
         size = math.prod(shape)
         memory = self._memory.get(name)
         if memory is None or memory.numel() < size or memory.dtype != dtype:
@@ -383,6 +388,6 @@ class _Comparison:
 
 
 def _drop(rows: Tensor, part: float, generator: torch.Generator) -> Tensor:
-    """`rows` with each number 0 by chance `part`, the others longer to match."""
+    """Return `rows` with each number 0 by chance `part`, the others longer to match."""
     kept = torch.rand(rows.shape, generator=generator, device=rows.device, dtype=rows.dtype) >= part
     return rows * kept / (1 - part)

@@ -49,7 +49,7 @@ class AutogradStep:
         return total
 
     def gradients(self, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Tensor]]]:
-        """The mean loss, and for each table the unique rows touched with their gradient (u, width)."""
+        """Return the mean loss, and for each table the unique rows touched with their gradient (u, width)."""
         tables, model = self.tables, self.tables.model
         relation = batch.relation[:, :1] if model.projects else batch.relation  # then a group has one relation
         entity_ids, entity_index = torch.unique(
@@ -68,7 +68,7 @@ class AutogradStep:
 
 
 def make_step(tables: Tables, settings: TrainSettings) -> Step:
-    """The fastest step that computes these tables' model on their device."""
+    """Return the fastest step that computes these tables' model on their device."""
     if kernels.can_run(tables, settings):
         if tables.model.projects:  # numba: only where it is used
             from fkge.embed.kernels.projected import ProjectedStep

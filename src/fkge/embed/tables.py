@@ -75,19 +75,19 @@ class Tables:
         return self.count("relation")
 
     def count(self, kind: Kind) -> int:
-        """Number of rows of `kind`."""
+        """Return the number of rows of `kind`."""
         return len(self[kind])
 
     def spec(self, name: str) -> Table:
-        """The description of a model table."""
+        """Return the description of a model table."""
         return self._specs[name]
 
     def names(self, kind: Kind) -> list[str]:
-        """Names of the model's tables with one row per `kind`."""
+        """Return the names of the model's tables with one row per `kind`."""
         return [name for name, spec in self._specs.items() if spec.kind == kind]
 
     def exchanged(self, kind: Kind) -> list[str]:
-        """The tables whose rows, side by side, are the vectors that peers see: the main one, and its inverse if any."""
+        """Return the tables whose rows, side by side, are the vectors that peers see: the main one, and its inverse."""
         return exchanged(kind, self._specs)
 
     def width(self, kind: Kind) -> int:
@@ -95,7 +95,7 @@ class Tables:
         return sum(self._specs[name].width for name in self.exchanged(kind))
 
     def _columns(self, kind: Kind) -> dict[str, slice]:
-        """Where each table's numbers stand in the vectors that peers see."""
+        """Return the columns of each table in the vectors that peers see."""
         columns, start = {}, 0
         for name in self.exchanged(kind):
             columns[name] = slice(start, start + self._specs[name].width)
@@ -103,23 +103,23 @@ class Tables:
         return columns
 
     def __getitem__(self, name: str) -> Tensor:
-        """A model table, (rows, width). Not a copy: writing to it changes the model."""
+        """Return a model table, (rows, width). Not a copy: writing to it changes the model."""
         return self._tensors[self._specs[name].kind, name]
 
     # -- rows, as peers see them -------------------------------------------------------------------
 
     def read(self, kind: Kind, ids: Tensor) -> Tensor:
-        """A copy of the vectors of `ids`, (n, width)."""
+        """Return a copy of the vectors of `ids`, (n, width)."""
         ids = ids.to(self.device)
         return torch.cat([self[name][ids] for name in self.exchanged(kind)], dim=1)
 
     def vectors(self, kind: Kind) -> Tensor:
-        """All vectors as `read` gives them, (rows, width); of one table no copy."""
+        """Return all vectors as `read` gives them, (rows, width); of one table no copy."""
         tables = [self[name] for name in self.exchanged(kind)]
         return tables[0] if len(tables) == 1 else torch.cat(tables, dim=1)
 
     def replace(self, kind: Kind, ids: Tensor, vectors: Tensor, *, keep_state: bool = False) -> None:
-        """Write `vectors` to the rows `ids`; their optimiser state starts afresh unless kept.
+        """Write `vectors` to the rows `ids`; their optimiser state is reset unless kept.
 
         Args:
             kind, ids: of the rows, (n,).
@@ -141,7 +141,7 @@ class Tables:
                 self._tensors[key][ids] = fill
 
     def redraw(self, kind: Kind, ids: Tensor, *, seed: int = 0) -> None:
-        """Draw the rows `ids` afresh in every table of `kind`; their state starts afresh, too.
+        """Draw new values for the rows `ids` in every table of `kind`; their state is reset, too.
 
         Args:
             kind, ids: of the rows, (n,).
@@ -225,10 +225,10 @@ class Tables:
                 wide = rows.to(torch.float64)
                 rows.copy_(spec.turned(wide, w) if slot in ("", "mean", "average") else spec.levelled(wide))
 
-    # -- state beside the rows ---------------------------------------------------------------------
+    # -- state of each row -------------------------------------------------------------------------
 
     def state(self, table: str, slot: str, *, columns: bool = True, fill: float = 0.0) -> Tensor:
-        """A tensor kept per row of `table`, made on first use.
+        """Return a tensor kept per row of `table`, made on first use.
 
         Args:
             table: a table of the model.
@@ -249,16 +249,24 @@ class Tables:
         return self._tensors[key]
 
     def has_state(self, table: str, slot: str) -> bool:
-        """Whether `state` was made."""
+        """Return whether `state` was made."""
         return (self._specs[table].kind, f"{table}.{slot}") in self._tensors
 
     def read_state(self, kind: Kind, slot: str, ids: Tensor) -> Tensor:
-        """A copy of the state beside the vectors of `ids`, (n, width), in the order of `read`."""
+        """Return a copy of the state of some rows, (n, width), in the order of `read`.
+
+        Args:
+            kind, ids: of the rows, (n,); slot: name of the state.
+        """
         ids = ids.to(self.device)
         return torch.cat([self.state(name, slot)[ids] for name in self.exchanged(kind)], dim=1)
 
     def replace_state(self, kind: Kind, slot: str, ids: Tensor, values: Tensor) -> None:
-        """Write `values` (n, width) to the state beside the vectors of `ids`."""
+        """Write the state of some rows.
+
+        Args:
+            kind, slot, ids: see `read_state`; values: (n, width).
+        """
         ids, values = ids.to(self.device), values.to(self.device, self.dtype)
         for name, columns in self._columns(kind).items():
             self.state(name, slot)[ids] = values[:, columns]
@@ -291,7 +299,7 @@ class Tables:
     # -- whole state, for checkpoints --------------------------------------------------------------
 
     def export(self, *, state: bool) -> dict[str, Tensor]:
-        """Named tensors: the model's tables, and the state beside them if asked for."""
+        """Return the model's tables by name, and their state if asked for."""
         return {
             f"{kind}/{name}": tensor
             for (kind, name), tensor in self._tensors.items()
@@ -319,7 +327,7 @@ class Tables:
 
 
 def _fresh(tables: Tables, key: tuple[Kind, str], rows: int, generator: torch.Generator) -> Tensor:
-    """Rows of a table, or of state, as they begin."""
+    """Return the rows of a table, or of state, as they begin."""
     if key in tables._fill:
         tensor = tables._tensors[key]
         return tensor.new_full((rows, *tensor.shape[1:]), tables._fill[key])
@@ -327,7 +335,7 @@ def _fresh(tables: Tables, key: tuple[Kind, str], rows: int, generator: torch.Ge
 
 
 def _lengthen(tensor: Tensor, rows: int) -> Tensor:
-    """`tensor` with `rows` rows, the new ones unset: in place if its memory has room, else moved to more of it."""
+    """Return `tensor` with `rows` rows, the new ones unset: in place if its memory has room, else in more memory."""
     size = (rows, *tensor.shape[1:])
     needed = rows * tensor[:1].nbytes
     if tensor.untyped_storage().nbytes() >= needed:

@@ -26,7 +26,7 @@ from fkge.settings import TrainSettings
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device called `name`; ``auto`` is a GPU if there is one.
+    """Return the device called `name`; ``auto`` is a GPU if there is one.
 
     Raises:
         SettingsError: there is no such device here.
@@ -47,7 +47,11 @@ def resolve_device(name: str) -> torch.device:
 
 
 def make_model(settings: TrainSettings) -> Model:
-    """The model that `settings` describe. What does not exist, or would not be heeded, is an error already here."""
+    """Return the model that `settings` describe.
+
+    Raises:
+        SettingsError, UnknownLabelError: the loss or model does not exist, or a setting would have no effect.
+    """
     if not find_loss(settings.loss).all_entities:
         for key in ("smoothing", "dropout", "relation_weight"):
             if getattr(settings, key):
@@ -60,7 +64,7 @@ def make_model(settings: TrainSettings) -> Model:
 
 
 def initial_bound(settings: TrainSettings) -> float:
-    """Half-width of the initial uniform distribution, so that first distances come out near the margin.
+    """Return the half-width of the initial uniform distribution, so that first distances come out near the margin.
 
     With entries uniform in ±a, an L1 distance of three vectors is about 0.8 a·dim, an L2 one a·√dim.
     """
@@ -76,7 +80,7 @@ def initial_bound(settings: TrainSettings) -> float:
 
 
 def make_tables(settings: TrainSettings, entities: int, relations: int, dtype: torch.dtype = torch.float32) -> Tables:
-    """Fresh tables as `settings` describe them.
+    """Return fresh tables as `settings` describe them.
 
     Args:
         settings: model, sizes, seed and device.
@@ -131,7 +135,7 @@ class BaseTrainer:
         return False
 
     def position(self) -> dict[str, float]:
-        """The position of training; with the tables, its whole state. `move_to` restores it."""
+        """Return the position of training; with the tables, its whole state. `move_to` restores it."""
         return {
             "epoch": self.epoch, "chunk": self.chunk, "lr_scale": self.lr_scale, "loss": self._loss,
             "steps": self._count,
@@ -144,7 +148,7 @@ class BaseTrainer:
 
 
 def triple_ids(triples: npt.NDArray[np.integer] | Tensor, tables: Tables) -> Tensor:
-    """`triples` (n, 3) as int64 on the tables' device."""
+    """Return `triples` (n, 3) as int64 on the tables' device."""
     ids = triples if isinstance(triples, Tensor) else torch.from_numpy(triples.astype(np.int64))
     return ids.to(tables.device, torch.int64)
 
@@ -234,7 +238,7 @@ class Trainer(BaseTrainer):
 
         Args:
             entities: (n, width) vectors; they get the ids after the last.
-            relations: (m, width) vectors, likewise.
+            relations: (m, width) vectors, with ids after the last, too.
             triples: (t, 3), in old and new ids alike.
 
         Raises:

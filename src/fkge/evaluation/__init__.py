@@ -1,4 +1,4 @@
-"""How good is a model: link prediction, triple classification, relation categories, and questions to it."""
+"""Evaluation of a model: link prediction, triple classification, relation categories, and questions to it."""
 
 from fkge.evaluation.categories import metrics_by_category as metrics_by_category
 from fkge.evaluation.categories import relation_categories as relation_categories

@@ -25,7 +25,7 @@ class CategoryMetrics(TypedDict):
 
 
 def relation_categories(train: npt.NDArray[Any], relations: int, threshold: float = 1.5) -> npt.NDArray[np.str_]:
-    """The category of each relation, (relations,) of `CATEGORIES` or `UNSEEN`.
+    """Return the category of each relation, (relations,) of `CATEGORIES` or `UNSEEN`.
 
     ``1-n`` has `threshold` or more tails per head on average, and fewer heads per tail.
 
@@ -47,7 +47,7 @@ def relation_categories(train: npt.NDArray[Any], relations: int, threshold: floa
 def metrics_by_category(
     ranks: Ranks, triples: npt.NDArray[Any], categories: npt.NDArray[np.str_], ties: Ties = "realistic"
 ) -> dict[str, CategoryMetrics]:
-    """Metrics of each category that has triples.
+    """Return metrics of each category that has triples.
 
     Args:
         ranks: of `triples` (n, 3).

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Classification:
-    """How well thresholds separate facts from corrupted triples.
+    """Thresholds that separate facts from corrupted triples, and their accuracy.
 
     Attributes:
         accuracy: by split.
@@ -83,7 +83,7 @@ def classify(
 
 
 class Negatives:
-    """Draws corrupted triples; the same for a split and a seed, whichever splits are drawn besides."""
+    """Draws corrupted triples; the same for a split and a seed, whichever other splits are drawn."""
 
     def __init__(self, graph: Graph, seed: int) -> None:
         self.seed = seed
@@ -92,7 +92,7 @@ class Negatives:
         self.names = sorted(graph.splits)
 
     def draw(self, triples: npt.NDArray[Any], split: str) -> npt.NDArray[np.int64]:
-        """One negative for each of `triples` (n, 3); fewer where every entity makes a fact on both sides."""
+        """Return one negative for each of `triples` (n, 3); fewer where every entity makes a fact on both sides."""
         generator = generator_of("cpu", self.seed, self.names.index(split))
         positive = torch.from_numpy(np.asarray(triples, np.int64))
         tail = torch.rand(len(positive), generator=generator) < 0.5
@@ -119,7 +119,7 @@ class Negatives:
 def _scored(
     tables: Tables, graph: Graph, split: str, negatives: Negatives, memory: float
 ) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.bool_]]:
-    """Relation, score and truth of a split's positives and negatives, (n,) each."""
+    """Return relation, score and truth of a split's positives and negatives, (n,) each."""
     positive = graph.splits[split].astype(np.int64)
     negative = negatives.draw(positive, split)
     triples = np.concatenate([positive, negative])
@@ -128,7 +128,7 @@ def _scored(
 
 
 def _finite(score: Floats) -> Floats:
-    """Scores that sort; what is not a number is the worst there is."""
+    """Return scores that can be sorted; what is not a number is the worst there is."""
     worst = float(np.finfo(np.float32).min)
     return np.asarray(np.nan_to_num(score, nan=worst, neginf=worst, posinf=-worst))
 
@@ -136,7 +136,7 @@ def _finite(score: Floats) -> Floats:
 def fit_thresholds(
     relation: npt.NDArray[np.int64], score: Floats, label: npt.NDArray[np.bool_], relations: int
 ) -> tuple[Floats, float]:
-    """The most accurate threshold of each relation, and of all triples taken together.
+    """Return the most accurate threshold of each relation, and of all triples taken together.
 
     A threshold lies in the middle between two neighbouring scores, or 1 outside the outermost. Of equally
     accurate ones, the one with the widest gap around it wins, then the lowest. Those outside count as without
@@ -154,7 +154,7 @@ def fit_thresholds(
 
 
 def _fit(group: npt.NDArray[np.int64], score: Floats, label: npt.NDArray[np.bool_], groups: int) -> Floats:
-    """The best threshold of each group, (groups,); NaN if it has no score."""
+    """Return the best threshold of each group, (groups,); NaN if it has no score."""
     order = np.lexsort((score, group))
     group, score, label = group[order], score[order], label[order]
     n = len(score)

@@ -56,9 +56,8 @@ class TorchCounter:
     """Counts with matrices of fast values, block of questions by block of questions.
 
     Args:
-        candidates: (m, p) float64.
-        place: (entities,) int64, the candidate that an entity is, or −1.
-        memory: bytes to work in.
+        geometry: the comparison; candidates: (m, p) float64.
+        place: (entities,) int64, the candidate that an entity is, or −1; memory: bytes to work in.
     """
 
     def __init__(self, geometry: Geometry, candidates: Tensor, place: Tensor, memory: float) -> None:
@@ -136,9 +135,12 @@ class TorchCounter:
 
 
 class OwnCounter:
-    """Counts with a model's own similarity, all in float64; see `TorchCounter` for the arguments.
+    """Counts with a model's own similarity, all in float64.
 
     Two scores within a few roundings of each other tie, as everywhere.
+
+    Args:
+        geometry, candidates, place, memory: see `TorchCounter`.
     """
 
     _TIE = 2.0**-44
@@ -170,7 +172,7 @@ class OwnCounter:
 
 
 def spread(first: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """Spans one after the other: which span each element is of, and where it stands."""
+    """Return the elements of spans, one span after the other: which span each is of, and where it is."""
     which = torch.repeat_interleave(torch.arange(len(first), device=first.device), length)
     before = torch.cumsum(length, 0) - length
     return which, torch.arange(len(which), device=first.device) + (first - before)[which]

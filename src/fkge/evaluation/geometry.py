@@ -26,7 +26,7 @@ from fkge.embed import Model
 
 _FLOAT32, _FLOAT64 = 2.0**-24, 2.0**-53
 _SPARE = 16
-"""Roundings per pair besides the p additions: inputs, product, square root, bias."""
+"""Roundings per pair in addition to the p additions: inputs, product, square root, bias."""
 _UNDERFLOW = 2e-19
 """What a term can lose when the square of a float32 is too small to be one."""
 
@@ -58,7 +58,7 @@ class Geometry:
     """Error of an exact score that is rounded to float32, per unit of its own `scale`."""
 
     def exact(self, query: Tensor, candidate: Tensor) -> Tensor:
-        """Scores of pairs, up to a monotone map: (n, p) and (n, p) float64 to (n,)."""
+        """Return the scores of pairs, up to a monotone map: (n, p) and (n, p) float64 to (n,)."""
         if self.kind is Kind.DOT:
             return (query * candidate).sum(-1)
         if self.kind is Kind.OWN:
@@ -71,7 +71,7 @@ class Geometry:
         return -torch.hypot(*difference.chunk(2, dim=-1)).sum(-1)
 
     def size(self, vectors: Tensor) -> Tensor:
-        """The norm (n,) that bounds rounding errors of vectors (n, p)."""
+        """Return the norm (n,) that bounds rounding errors of vectors (n, p)."""
         euclidean = self.kind in (Kind.L2, Kind.DOT)
         norms: Tensor = torch.linalg.vector_norm(vectors, ord=2 if euclidean else 1, dim=-1)
         return norms
@@ -85,7 +85,7 @@ class Geometry:
         return query_size + candidate_size
 
     def key(self, query: Tensor, score: Tensor) -> Tensor:
-        """Exact scores (n,) at queries (n, p) as the fast pass measures them.
+        """Return exact scores (n,) at queries (n, p) as the fast pass measures them.
 
         For L2 that is q·c − ‖c‖²/2 = (‖q‖² − ‖q − c‖²)/2, one multiplication per term.
         """
@@ -94,7 +94,7 @@ class Geometry:
         return score
 
     def bias(self, candidates: Tensor) -> Tensor:
-        """What a candidate (m, p) adds to its fast value whatever the query, (m,)."""
+        """Return the part of a candidate's (m, p) fast value that does not depend on the query, (m,)."""
         if self.kind is Kind.L2:
             return candidates.square().sum(-1) / -2
         return torch.zeros_like(candidates[:, 0])
@@ -120,5 +120,5 @@ _KINDS = {"l1": Kind.L1, "l2": Kind.L2, "dot": Kind.DOT, "modulus": Kind.ROTATE,
 
 
 def geometry_of(model: Model) -> Geometry:
-    """How `model` compares."""
+    """Return the comparison that `model` makes."""
     return Geometry(_KINDS[model.comparison], model.width, model.similarity)

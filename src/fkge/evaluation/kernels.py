@@ -27,7 +27,11 @@ _jit = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"
 
 
 class KernelCounter:
-    """Counts with compiled kernels; see `TorchCounter` for the arguments."""
+    """Counts with compiled kernels.
+
+    Args:
+        geometry, candidates, place, memory: see `TorchCounter`.
+    """
 
     def __init__(self, geometry: Geometry, candidates: Tensor, place: Tensor, memory: float) -> None:
         self.geometry = geometry
@@ -61,7 +65,7 @@ class KernelCounter:
 
 
 def _in_fours(geometry: Geometry, vectors: Tensor) -> Tensor:
-    """Vectors (n, p) with zeros added, as the kernels take four coordinates at a time. Zeros add nothing.
+    """Return the vectors (n, p) with zeros added, as the kernels take four coordinates at a time. Zeros add nothing.
 
     Complex vectors become pairs of one real and one imaginary part: (n, p) as re, im, re, im, …
     """
@@ -72,7 +76,7 @@ def _in_fours(geometry: Geometry, vectors: Tensor) -> Tensor:
 
 @_jit
 def _exact(kind: int, query: Any, candidate: Any) -> float:
-    """`Geometry.exact` of one pair (p,)."""
+    """Return `Geometry.exact` of one pair (p,)."""
     p = len(query)
     total = 0.0
     if kind == _L1:
@@ -94,7 +98,7 @@ def _exact(kind: int, query: Any, candidate: Any) -> float:
 
 @_jit
 def _scale(kind: int, a: float, b: float) -> float:
-    """`Geometry.scale`."""
+    """Return `Geometry.scale`."""
     if kind == _DOT:
         return a * b
     if kind == _L2:
@@ -104,7 +108,7 @@ def _scale(kind: int, a: float, b: float) -> float:
 
 @_jit
 def _side(value: float, score: float, tie: float) -> int:
-    """2: above `score`, or not a number; 1: level; 0: below."""
+    """Return 2: above `score`, or not a number; 1: level; 0: below."""
     if not (value <= score + tie):
         return 2
     return 1 if value >= score - tie else 0
@@ -162,7 +166,7 @@ def _scan(
 
 @_jit
 def _tally(values, high, low):
-    """How many are over `high`, and how many neither over it nor under `low`."""
+    """Return how many values are over `high`, and how many neither over it nor under `low`."""
     over, under = np.int32(0), np.int32(0)
     for c in range(len(values)):
         over += np.int32(values[c] > high)

@@ -1,4 +1,4 @@
-"""What is known to be true: completions of a (head, relation) or (relation, tail), and the types they imply."""
+"""Known facts: completions of a (head, relation) or (relation, tail), and the types they imply."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Known:
 
     @classmethod
     def of(cls, graph: Graph) -> Known:
-        """Everything `graph` states, in any split."""
+        """Return everything `graph` states, in any split."""
         return cls(graph.facts, len(graph.entities), len(graph.relations))
 
     def values(self, side: Side) -> Tensor:
-        """All completions on `side`, list after list."""
+        """Return all completions on `side`, list after list."""
         return self._of[side].completions
 
     def spans(self, side: Side, fixed: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in `values(side)` the completions of (fixed, relation) begin and end, (n,) each.
+        """Return the beginnings and ends, in `values(side)`, of the completions of (fixed, relation), (n,) each.
 
         Args:
             side: the missing side.
@@ -63,11 +63,11 @@ class TypeConstraint:
 
     @classmethod
     def of(cls, graph: Graph) -> TypeConstraint:
-        """What `graph` implies in all its splits."""
+        """Return the constraint that follows from all splits of `graph`."""
         return cls(graph.facts, len(graph.entities))
 
     def candidates(self, side: Side, relation: int) -> Tensor:
-        """Entities that may stand on `side` of `relation`, ascending."""
+        """Return entities that may stand on `side` of `relation`, ascending."""
         first, last = self._of[side].spans(torch.tensor([relation]))
         return self._of[side].completions[int(first) : int(last)]
 

@@ -1,4 +1,4 @@
-"""Questions to a trained model: what completes a triple, and what is near an entity."""
+"""Questions to a trained model: the missing part of a triple, and entities near an entity."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def predict(
     exclude_known: bool = True,
     memory: float = MEMORY,
 ) -> list[Prediction]:
-    """The best labels for the one part of a triple that is None, best first.
+    """Return the best labels for the one part of a triple that is None, best first.
 
     Scores that are not numbers come last; equal scores come in the order of the vocabulary.
 
@@ -81,7 +81,7 @@ def predict(
 
 @torch.no_grad()
 def neighbors(tables: Tables, graph: Graph, entity: str, *, top: int = 10, memory: float = MEMORY) -> list[Neighbor]:
-    """The entities whose vectors point most nearly the same way as `entity`'s, nearest first.
+    """Return the entities whose vectors point most nearly the same way as `entity`'s, nearest first.
 
     Args:
         tables: the model.

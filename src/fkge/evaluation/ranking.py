@@ -1,4 +1,4 @@
-"""Link prediction: where the true head, or tail, stands among all entities.
+"""Link prediction: the rank of the true head, or tail, among all entities.
 
 Filtered (other known answers do not compete) or raw, both sides, under OpenKE's type constraint or not. Ties
 are kept apart: a rank is optimistic if a tie counts for the true triple, pessimistic if against, and realistic
@@ -42,13 +42,13 @@ class Ranks:
         return (self.optimistic + self.pessimistic) / 2
 
     def of(self, ties: Ties) -> npt.NDArray[np.float64]:
-        """(n, 2) ranks under a rule for ties."""
+        """Return ranks under a rule for ties, (n, 2) float64; raise `SettingsError` if there is no such rule."""
         if ties not in get_args(Ties):
             raise SettingsError(f"ties must be realistic, optimistic or pessimistic, got {ties!r}")
         return np.asarray(getattr(self, ties), np.float64)
 
     def __getitem__(self, some: Any) -> Ranks:
-        """The ranks of some of the triples."""
+        """Return the ranks of some of the triples."""
         return Ranks(self.optimistic[some], self.pessimistic[some])
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Ranks:
 
 
 def metrics(ranks: Ranks, ties: Ties = "realistic", side: Side | None = None) -> dict[str, float]:
-    """``mr``, ``mrr``, ``hits@1``, ``hits@3``, ``hits@10`` over both sides, or over one.
+    """Return ``mr``, ``mrr``, ``hits@1``, ``hits@3``, ``hits@10`` over both sides, or over one.
 
     Args:
         ranks: of one or more triples.
@@ -95,7 +95,7 @@ def rank(
         candidates: who competes, by relation and side; None lets every entity. The true entity always does.
         entities: how many of the first entity rows compete; all that `known` counts, or else all. (A table may
             have virtual rows after those of its graph.)
-        memory: MB to work in, besides the tables; a chunk is at least one row.
+        memory: MB to work in, in addition to the tables; a chunk is at least one row.
         kernels: use the compiled kernels where they run (CPU). The ranks are the same without.
         progress: shows how far ranking is.
 
@@ -160,7 +160,7 @@ class _Side:
 
 
 def _by_relation(sides: dict[Side, _Side]) -> Iterator[tuple[int, dict[Side, tuple[_Side, slice]]]]:
-    """Each relation with its slice of questions on either side."""
+    """Yield each relation with its slice of questions on either side."""
     relations = sides["head"].relation.unique()
     bounds = {}
     for name, side in sides.items():
@@ -231,7 +231,7 @@ class _Ranking:
         )
 
     def _project(self, entities: Tensor, relation: int | None) -> Tensor:
-        """Entities (m,) as `relation` sees them, (m, p) float64; without projections any relation will do."""
+        """Return entities (m,) as `relation` sees them, (m, p) float64; without projections any relation will do."""
         group = torch.tensor([relation or 0], device=self.tables.device)
         relations = relation_rows(self.tables, group, torch.float64)
         out = torch.empty(len(entities), self.geometry.width, device=self.tables.device, dtype=torch.float64)
@@ -242,7 +242,7 @@ class _Ranking:
         return out
 
     def _query(self, side: Side, fixed: Tensor, relations: Tensor, relation: int | None) -> Tensor:
-        """Where the missing side of (fixed, relations) (u,) is expected, (u, p) float64."""
+        """Return the points at which the missing side of (fixed, relations) (u,) is expected, (u, p) float64."""
         model = self.tables.model
         known = self._project(fixed, relation).unsqueeze(1)
         rows = relation_rows(self.tables, relations, torch.float64)
@@ -253,7 +253,7 @@ class _Ranking:
 def _counter_class(
     tables: Tables, geometry: Geometry, kernels: bool
 ) -> Callable[[Geometry, Tensor, Tensor, float], Counter]:
-    """The fastest counter that runs here."""
+    """Return the fastest counter that runs here."""
     if geometry.kind is Kind.OWN:
         return OwnCounter
     if kernels and tables.device.type == "cpu":

@@ -18,7 +18,7 @@ MEMORY = 256.0
 
 
 def as_ids(triples: npt.NDArray[Any] | Tensor, tables: Tables) -> Tensor:
-    """Triples (n, 3) int64 on the tables' device; ids without a row are refused."""
+    """Return triples (n, 3) as int64 on the tables' device; raise `SettingsError` for ids without a row."""
     if not isinstance(triples, Tensor):
         triples = torch.from_numpy(np.array(triples, dtype=np.int64).reshape(-1, 3))
     ids = triples.to(tables.device, torch.int64).reshape(-1, 3)
@@ -35,12 +35,22 @@ def as_ids(triples: npt.NDArray[Any] | Tensor, tables: Tables) -> Tensor:
 
 
 def entity_rows(tables: Tables, ids: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Every entity table's rows of `ids`, `ids.shape` + (width,)."""
+    """Return the rows of every entity table, each `ids.shape` + (width,).
+
+    Args:
+        tables: the model; ids: int64, of any shape.
+        dtype: of the rows.
+    """
     return {name: tables[name][ids].to(dtype) for name in tables.names("entity")}
 
 
 def relation_rows(tables: Tables, ids: Tensor, dtype: torch.dtype) -> Relations:
-    """Relations of groups (groups, m) of which `ids` (groups,) are the relations, ascending."""
+    """Return the relations of groups of triples.
+
+    Args:
+        tables: the model; ids: (groups,) int64 ascending.
+        dtype: of the rows.
+    """
     unique, index = torch.unique_consecutive(ids, return_inverse=True)
     rows = {name: tables[name][unique].to(dtype) for name in tables.names("relation")}
     return Relations(rows, index.unsqueeze(1))
@@ -48,7 +58,7 @@ def relation_rows(tables: Tables, ids: Tensor, dtype: torch.dtype) -> Relations:
 
 @torch.no_grad()
 def score_triples(tables: Tables, triples: npt.NDArray[Any] | Tensor, *, memory: float = MEMORY) -> Tensor:
-    """Scores of triples.
+    """Return the scores of triples.
 
     Args:
         tables: the model.

@@ -25,12 +25,12 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better b is than a (worse if the metric is ``mr``).
+    """The difference of two models in a metric, b minus a, with its interval.
 
     Attributes:
-        difference: the metric of b minus that of a.
+        difference: the metric of b minus that of a; below 0 is better for ``mr``.
         low, high: where the difference lies, with confidence `level`.
-        p: two-sided; how surprising so large a difference would be if there were none.
+        p: two-sided p-value: the chance of a difference this large if both models were equally good.
         triples: how many were compared.
     """
 
@@ -65,9 +65,9 @@ def paired_bootstrap(
 ) -> Difference:
     """Compare two models on the same test triples.
 
-    The unit that is drawn again is the triple, with its head's and its tail's rank and with both models' ranks:
-    easy triples are easy for both, and two sides of a fact are no two facts. Resamples are spread by √(n/(n−1)),
-    since they vary that much less than new test sets would.
+    The unit that is drawn again is the triple, with both models' ranks of its head and its tail: easy triples are easy
+    for both models, and the two ranks of a triple are not independent. Resamples are spread by √(n/(n−1)), since they
+    vary that much less than new test sets would.
 
     Args:
         ranks_a, ranks_b: (n, 2) ranks of the same triples in the same order, such as `Ranks.realistic`; n ≥ 2.
@@ -101,7 +101,7 @@ def paired_bootstrap(
 
 
 def _values(ranks: npt.NDArray[Any], metric: str) -> Floats:
-    """(n,) what each triple adds to the metric, the mean of its two sides."""
+    """Return the contribution of each triple to the metric, (n,): the mean of its two sides."""
     r = np.asarray(ranks, np.float64)
     if r.ndim != 2 or r.shape[1] != 2 or not (r >= 1).all():
         raise SettingsError(f"ranks are (n, 2) numbers, 1 or above; got shape {r.shape}")
@@ -113,7 +113,7 @@ def _values(ranks: npt.NDArray[Any], metric: str) -> Floats:
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.95) -> Interval:
-    """The mean over seeds with Student's t interval; values are taken to be about normal.
+    """Return the mean over seeds with Student's t interval; values are taken to be about normal.
 
     Raises:
         SettingsError: there are fewer than two finite values.
@@ -129,7 +129,7 @@ def mean_interval(values: Sequence[float] | npt.NDArray[Any], level: float = 0.9
 
 
 def student_quantile(level: float, freedom: int) -> float:
-    """The t with P(|T| ≤ t) = `level` under Student's distribution with `freedom` degrees, by bisection."""
+    """Return the t with P(|T| ≤ t) = `level` under Student's distribution with `freedom` degrees, by bisection."""
     low, high = 0.0, math.pi / 2
     while (middle := (low + high) / 2) not in (low, high):
         low, high = (middle, high) if _within(middle, freedom) < level else (low, middle)

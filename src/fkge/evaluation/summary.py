@@ -1,5 +1,5 @@
-"""`evaluate` computes all metrics of a model on one graph, for `fkge train` and `fkge evaluate`; federations are
-scored by `fkge.federation.owner.finish`.
+"""`evaluate` computes all metrics of a model on one graph, for `fkge train` and `fkge evaluate`. Owners of a federation
+are scored by `fkge.federation.owner.finish`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def evaluate(
     kernels: bool = True,
     progress: Progress = SILENT,
 ) -> dict[str, Metrics]:
-    """Link prediction and triple classification on `splits`; a split without triples is left out.
+    """Return the metrics of link prediction and triple classification on `splits`; one without triples is left out.
 
     Args:
         tables: the model.
@@ -54,7 +54,7 @@ def evaluate(
         categories: add the metrics of each relation category under ``categories``.
         accuracy: add triple classification; it is left out anyway if there are no valid triples.
         seed: of the negatives that triple classification draws.
-        memory: MB to work in, besides the tables.
+        memory: MB to work in, in addition to the tables.
         kernels: use the compiled kernels where they run; the ranks are the same without.
         progress: shows how far ranking is.
 

@@ -69,7 +69,7 @@ class Arm:
 
 
 def make_arm(name: str, settings: FederationSettings, two_tracks: bool, largest: str | None = None) -> Arm:
-    """The arm of that name.
+    """Return the arm of that name.
 
     Args:
         name: one of `ARMS`.
@@ -132,7 +132,7 @@ class RandomRowsOwner(Owner):
     """An owner of ``random``: it sends vectors that carry no information, of the same shape and scale as its own."""
 
     def make_update(self, peer: str, mode: Translate) -> Update:
-        """Random vectors for the rows shared with `peer`, and nothing else."""
+        """Return random vectors for the rows shared with `peer`, and nothing else."""
         rows = self.exchange.rows(peer)
         return Update(0, self.frame, *(self._random(kind, rows[kind]) for kind in KINDS))
 
@@ -151,7 +151,7 @@ class HostileOwner(Owner):
     WEIGHT = 1e6
 
     def make_update(self, peer: str, mode: Translate) -> Update:
-        """The opposite of the rows shared with `peer`."""
+        """Return the opposite of the rows shared with `peer`."""
         made = super().make_update(peer, mode)
         return replace(
             made, entity=-made.entity, relation=-made.relation,
@@ -163,7 +163,7 @@ class HostileOwner(Owner):
 
 
 def owner_class(arm: Arm, name: str) -> type[Owner]:
-    """The class of the owner `name` in an arm."""
+    """Return the class of the owner `name` in an arm."""
     if arm.random:
         return RandomRowsOwner
     return HostileOwner if name == arm.hostile else Owner

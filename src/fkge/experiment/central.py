@@ -33,7 +33,15 @@ from fkge.graph.graph import HEAD, RELATION, TAIL
 
 
 def run_central(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
-    """Run ``fede`` or ``unified`` and leave each owner's results in its folder for that arm."""
+    """Run ``fede`` or ``unified`` and leave each owner's results in its folder for that arm.
+
+    Args:
+        arm: which of the two; owners: all owners.
+        emit: receives every event.
+
+    Raises:
+        SettingsError: the owners do not train alike.
+    """
     owners = sorted(owners, key=lambda owner: owner.name)
     first = owners[0].settings
     if any(owner.settings.train != first.train for owner in owners):
@@ -82,7 +90,7 @@ class _Member:
 
 
 def _global_ids(owners: Sequence[SimulatedOwner], kind: Kind) -> tuple[dict[str, Tensor], int]:
-    """What a server's alignment gives: a number for every thing, the same at every owner that has it."""
+    """Return the alignment of a server: a number for every thing, the same at every owner that has it."""
     sizes = {h.name: len(h.graph.entities if kind == "entity" else h.graph.relations) for h in owners}
     sides = {h.name: h.peers for h in owners}
     pairs = {

@@ -67,7 +67,7 @@ class LogLine(NamedTuple):
 
 @dataclass
 class Course:
-    """What one owner did in one arm.
+    """The course of one owner in one arm.
 
     Attributes:
         state: idle, ready, training, translating, updating, sleeping, private, lone, scoring, done or dead.

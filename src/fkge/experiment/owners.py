@@ -1,8 +1,8 @@
 """`SimulatedOwner`: an owner's store in a simulation, the masks of test triples that others hold, and the scoring of
 its vectors in each arm.
 
-Its store has ``masks.safetensors`` beside the files of `fkge.federation.owner.store`, its folder in an arm
-``ranks.safetensors`` beside those of `fkge.federation.owner.workspace`.
+Its store has ``masks.safetensors`` in addition to the files of `fkge.federation.owner.store`, its folder in an arm
+``ranks.safetensors`` in addition to those of `fkge.federation.owner.workspace`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
 
 @dataclass(frozen=True)
 class Masks:
-    """Which held-out triples of an owner others hold. An owner in production cannot know that.
+    """Masks of an owner's held-out triples that others hold. An owner in production cannot know them.
 
     Attributes:
         held: by split, (triples,) those that stand in a partner's training set.
@@ -61,7 +61,7 @@ class Masks:
 
     @classmethod
     def load(cls, store: Path) -> Masks:
-        """What `save` wrote; runs of fkge 0.1.0 have the same in two other files."""
+        """Return the masks that `save` wrote; runs of fkge 0.1.0 have the same in two other files."""
         if (store / "masks.safetensors").exists():
             tensors, _ = load_tensors(store / "masks.safetensors", _MASKS)
         else:
@@ -80,7 +80,7 @@ class SimulatedOwner(OwnerStore):
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The owner whose store is in `folder`, ``RUN/owners/NAME``."""
+        """Return the owner whose store is in `folder`, ``RUN/owners/NAME``."""
         return cls(**vars(OwnerStore.open(folder)))
 
     @property
@@ -90,16 +90,16 @@ class SimulatedOwner(OwnerStore):
 
     @cached_property
     def masks(self) -> Masks:
-        """Which held-out triples others hold."""
+        """Masks of held-out triples that others hold."""
         return Masks.load(self.folder)
 
     def workspace(self, arm: str) -> Workspace:
-        """The owner's folder in `arm`."""
+        """Return the owner's folder in `arm`."""
         way_out = f"Remove it, and continue: fkge simulate --resume {self.simulation}"
         return Workspace(self.simulation / "arms" / arm / self.name, way_out)
 
     def deciding(self, shared: bool) -> Triples:
-        """(k, 3) the validation triples that decide what is kept.
+        """Return (k, 3) the validation triples that decide what is kept.
 
         Args:
             shared: of the shareable graph, where there are two tracks; otherwise of the whole graph.
@@ -113,7 +113,7 @@ class SimulatedOwner(OwnerStore):
     def owner(
         self, arm: Arm, late: bool = False, secret: int | None = None, ledger: Head | None = None
     ) -> tuple[Owner, bool]:
-        """The owner at the start of `arm`, or from its last checkpoint; and whether it has trained already.
+        """Return the owner at the start of `arm`, or from its last checkpoint; and whether it has trained already.
 
         One that exchanges with others works on its shareable graph; a lone one on the whole.
 
@@ -199,7 +199,7 @@ class SimulatedOwner(OwnerStore):
         return report
 
     def ranks(self, arm: str) -> tuple[Ranks, dict[str, Mask]]:
-        """The ranks of the test triples in a finished arm, and which of them belong to each part."""
+        """Return the ranks of an arm's test triples, and which belong to each part; `RunError` if it is unfinished."""
         path = self.workspace(arm).folder / "ranks.safetensors"
         if not path.exists():
             raise RunError(f"{path}: is missing. Remove result.json beside it, and continue the simulation.")
@@ -221,7 +221,7 @@ class ArmJob:
         return self.owner.owner(self.arm, late, secret, ledger)
 
     def protocol_config(self) -> ProtocolConfig:
-        """How the owner behaves in the protocol. One that exchanges with nobody trains alone."""
+        """Return the configuration of the owner's protocol; one that exchanges with nobody trains alone."""
         config = self.owner.protocol_config()
         return config if self.arm.peers else replace(config, train_alone=True)
 
@@ -247,7 +247,7 @@ def save_ranks(path: Path, ranks: Ranks, held: Mask, chained: Mask) -> None:
 
 
 def load_ranks(path: Path) -> tuple[Ranks, dict[str, Mask]]:
-    """What `save_ranks` wrote: ranks, and which of them belong to each of `fkge.experiment.results.PARTS`."""
+    """Return the ranks that `save_ranks` wrote, and which of them belong to each of `fkge.experiment.results.PARTS`."""
     tensors, _ = load_tensors(path, _RANKS)
     ranks = Ranks(tensors["optimistic"].numpy().astype(np.int64), tensors["pessimistic"].numpy().astype(np.int64))
     return ranks, _parts(_mask(tensors["held"]), _mask(tensors["chained"]))

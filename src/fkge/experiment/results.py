@@ -26,7 +26,7 @@ through others shows; those that stand in the training set of a partner linked d
 
 
 class SharedRows(ResultModel):
-    """How many rows two owners share."""
+    """Numbers of rows that two owners share."""
 
     entities: int
     relations: int
@@ -67,7 +67,12 @@ class OwnerResult(ResultModel):
 
     @classmethod
     def of(cls, owner: SimulatedOwner, arms: Sequence[str], versus: Versus) -> Self:
-        """What `owner` has reached in those of `arms` that it has finished."""
+        """Return the result of an owner.
+
+        Args:
+            owner: the owner; arms: of these, those that it has finished count.
+            versus: comparisons of its federated arm with others.
+        """
         return cls(
             model=owner.settings.train.model,
             entities=len(owner.graph.entities),

@@ -44,6 +44,9 @@ def create_stores(
 
     Raises:
         SettingsError: the federation cannot work with these settings. Nothing is written then.
+
+    Args:
+        folder, federation, settings, seed, progress: see there.
     """
     trains = {
         name: TrainSettings.build(settings.train.model_dump() | dict(member.train), f"owner {name}")
@@ -87,17 +90,17 @@ def create_stores(
 
 
 def check_valid(federation: Federation) -> None:
-    """Refuse owners without validation triples."""
+    """Raise `GraphError` for owners without validation triples."""
     for name, member in federation.members.items():
         if len(member.graph.valid) == 0:
             raise GraphError(
                 name, "has no validation triples, by which an owner decides what it keeps",
-                "Add some: a valid file beside train and test, or more triples to split.",
+                "Add some: a valid file next to train and test, or more triples to split.",
             )  # fmt: skip
 
 
 def federation_of(folder: Path, owners: Sequence[str]) -> Federation:
-    """The federation whose stores lie under `folder`: what `create_stores` was given."""
+    """Return the federation whose stores lie under `folder`: what `create_stores` was given."""
     members, links, name = {}, {}, ""
     for owner in owners:
         store = folder / "owners" / owner
@@ -117,7 +120,7 @@ def federation_of(folder: Path, owners: Sequence[str]) -> Federation:
 def _align(
     federation: Federation, graphs: Mapping[str, Graph], settings: FederationSettings, seed: int, progress: Progress
 ) -> dict[tuple[str, str], tuple[Common, Common]]:
-    """What each two owners that exchange find to have in common, of what they share."""
+    """Return the alignments of all pairs that exchange, of what they share."""
     kinds: list[Kind] = [
         k for k in KINDS if settings.share in ("both", {"entity": "entities", "relation": "relations"}[k])
     ]

@@ -119,6 +119,9 @@ class Simulation:
 
         Raises:
             SettingsError: an arm, the engine or an option does not exist, or they do not go together.
+
+        Args:
+            settings, baselines, engine, engine_options: see `create`.
         """
         check_engine(engine, list(engine_options or ()))
         wanted = ["federated", *baselines]
@@ -158,7 +161,7 @@ class Simulation:
 
     @property
     def federation(self) -> Federation:
-        """What the simulation was made of."""
+        """The federation that was simulated."""
         return federation_of(self.folder, self.spec.owners)
 
     def arm(self, name: str) -> Arm:
@@ -168,7 +171,7 @@ class Simulation:
 
     @property
     def result(self) -> SimulationResult | None:
-        """What the finished simulation found, or None."""
+        """The result of the finished simulation, or None."""
         return SimulationResult.load(self.folder) if (self.folder / results.FILE).exists() else None
 
     # -- running -------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ class Simulation:
     # -- summing up ----------------------------------------------------------------------------------
 
     def summary(self, compare: bool = False) -> SimulationResult:
-        """What the simulation has found so far.
+        """Return the result so far.
 
         Args:
             compare: compare the federated arm with the others, which takes a while. All arms must be finished.

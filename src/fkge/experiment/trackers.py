@@ -42,7 +42,7 @@ Settings = dict[str, object]
 
 @dataclass
 class LoggedRun:
-    """What is logged of a run, or of one owner in one arm of a simulation.
+    """The data to log of a run, or of one owner in one arm of a simulation.
 
     Attributes:
         name: ``ARM/OWNER``; empty for the whole.
@@ -95,7 +95,7 @@ def track(run: Path, to: str, where: str, *, progress: Progress = SILENT) -> str
 
 
 def logged_runs(run: Path) -> Iterator[LoggedRun]:
-    """What there is to log of the folder `run`: the whole first.
+    """Yield the data to log of the folder `run`: the whole first.
 
     Raises:
         RunError: it holds no run, or is damaged.

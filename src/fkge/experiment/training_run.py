@@ -56,7 +56,11 @@ class RunResult(TypedDict):
 
 
 class Run:
-    """A run folder. Make one with `create` or `open`."""
+    """A run folder. Make one with `create` or `open`.
+
+    Args:
+        folder, graph, settings: the folder, and what is in it.
+    """
 
     def __init__(self, folder: Path, graph: Graph, settings: TrainSettings) -> None:
         self.folder = folder
@@ -99,7 +103,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """The run in `folder`.
+        """Return the run in `folder`.
 
         Raises:
             RunError: it is no run folder.
@@ -116,7 +120,7 @@ class Run:
         return cls(folder, load_graph(graph), settings)
 
     def check_same(self, graph: Graph | None, given: Mapping[str, object]) -> None:
-        """Refuse to resume with another graph, or settings that contradict the run's."""
+        """Raise `RunError` for another graph than the run's, or for settings that contradict the run's."""
         if graph is not None and graph.fingerprint != self.graph.fingerprint:
             raise RunError(
                 f"{self.folder}: was made from another graph ({self.graph!r}); use a new --out for {graph!r}"
@@ -168,7 +172,7 @@ class Run:
         return result
 
     def _validation(self, tables: Tables, progress: Progress) -> Callable[[], float] | None:
-        """Filtered MRR on valid triples, the same ones each time."""
+        """Return a function that computes filtered MRR on valid triples, the same ones each time; None without any."""
         triples = self.graph.valid
         if len(triples) == 0 or self.settings.validate_every == 0:
             return None
@@ -179,7 +183,7 @@ class Run:
     # -- asking ------------------------------------------------------------------------------------
 
     def load(self, device: str = "auto") -> Tables:
-        """The best tables so far.
+        """Return the best tables so far.
 
         Raises:
             RunError: there is no model yet, or it belongs to another graph.
@@ -195,7 +199,7 @@ class Run:
     def evaluate(
         self, splits: Sequence[str] = ("valid", "test"), *, device: str = "auto", **options: Any
     ) -> dict[str, Metrics]:
-        """Metrics of the best tables; options are those of `fkge.evaluation.evaluate`."""
+        """Return metrics of the best tables; options are those of `fkge.evaluation.evaluate`."""
         torch.set_num_threads(self.settings.threads)
         return evaluate(self.load(device), self.graph, splits, **options)
 
@@ -217,5 +221,5 @@ class _Folder:
 
 
 def _happened(record: Record, epoch: int, validated: int) -> bool:
-    """Whether a trace record lies before a checkpoint; later ones will be written again."""
+    """Return whether a trace record lies before a checkpoint; later ones will be written again."""
     return bool(record.get("epoch", 0) <= (validated if record.get("event") == "validated" else epoch))

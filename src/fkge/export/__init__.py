@@ -1,17 +1,10 @@
 """Export the vectors of a run, or of an owner of a simulation, to files for other programs.
 
-    safetensors   TO, tables as tensors ``entity``, ``relation`` …; TO.labels.json, the labels of their rows
-    numpy         TO, an .npz with the same arrays, and ``entities`` and ``relations``, labels in fixed-width Unicode
-    parquet       TO/entity.parquet and TO/relation.parquet: ``label``, ``kind``, ``vector`` and, where a model has
-                  more tables, a column for each (``inverse`` beside ``vector``, of a reciprocal model); all of them
-                  fixed-size lists
-    word2vec      TO, word2vec's text format, for gensim: entities only, labels escaped (`escape`, `unescape`)
-    pykeen        TO/model.json and TO/model.safetensors, which `load_pykeen` makes a PyKEEN model of, with equal scores
-
-Row i belongs to label i, that of ``inverse`` to the inverse of relation i. Rows of ComplEx and RotatE are all real
-parts, then all imaginary ones; a relation of RotatE is its phases, a ``matrix`` of TransR is flattened by rows (but
-for PyKEEN: see `fkge.export.pykeen`). An export holds vectors and labels but no triples. Vectors still reveal what they
-were trained on, and no ledger accounts for an export: give it only to those to whom you would give the model.
+docs/reference/files.md lists the formats and their files. Row i belongs to label i, that of ``inverse`` to the inverse
+of relation i. Rows of ComplEx and RotatE are all real parts, then all imaginary ones; a relation of RotatE is its
+phases, a ``matrix`` of TransR is flattened by rows (but for PyKEEN: see `fkge.export.pykeen`). An export holds vectors
+and labels but no triples. Vectors still reveal what they were trained on, and no ledger accounts for an export: give it
+only to those to whom you would give the model.
 """
 
 from __future__ import annotations
@@ -73,7 +66,7 @@ def export(
 
 
 def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
-    """The folder with the vectors: `run` itself, or that of an owner in an arm of a simulation.
+    """Return the folder with the vectors: `run` itself, or that of an owner in an arm of a simulation.
 
     Args:
         run: a folder of `fkge train` or `fkge simulate`.

@@ -32,26 +32,29 @@ _LARGEST = 1 << 32
 
 
 def arrays(tables: Tables) -> dict[str, Array]:
-    """All tables of a model by name, each (rows, width) float32."""
+    """Return all tables of a model by name, each (rows, width) float32."""
     return {name: tables[name].numpy(force=True) for kind in PLURAL for name in tables.names(kind)}
 
 
 def vectors_of(tables: Tables, kind: Kind) -> Array:
-    """Vectors of entities or relations, (rows, width), as peers exchange them: of a reciprocal model, those of a
-    relation and of its inverse, side by side.
-    """
+    """Return the vectors of entities or relations as peers exchange them, (rows, width); see `Tables.read`."""
     return np.asarray(tables.vectors(kind).numpy(force=True))
 
 
 def frame_of(tables: Tables, graph: Graph, kind: Kind = "entity") -> pd.DataFrame:
-    """Vectors of entities or relations as a pandas DataFrame, (rows, width), indexed by label."""
+    """Return the vectors of entities or relations as a pandas DataFrame, (rows, width), indexed by label.
+
+    Args:
+        tables, graph: the model, and the graph with its labels.
+        kind: entities or relations.
+    """
     pandas = need("pandas", "pandas", "a DataFrame")
     labels = labels_of(graph, kind)
     return pandas.DataFrame(vectors_of(tables, kind), index=pandas.Index(labels, name=kind))
 
 
 def labels_of(graph: Graph, kind: Kind) -> list[str]:
-    """Labels of entities or relations, in the order of their rows."""
+    """Return labels of entities or relations, in the order of their rows; raise `SettingsError` for another `kind`."""
     if kind not in PLURAL:
         raise SettingsError(f"there are entity and relation vectors, not {kind!r}{did_you_mean(kind, PLURAL)}")
     return list(graph.entities if kind == "entity" else graph.relations)
@@ -83,6 +86,12 @@ def labels_json(graph: Graph) -> dict[str, list[str]]:
 
 
 def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, str]) -> None:
+    """Write arrays to a safetensors file.
+
+    Args:
+        tensors: by name; path: the file, replaced in one step.
+        about: metadata.
+    """
     from safetensors.numpy import save_file
 
     metadata = {"fkge": json.dumps(about, sort_keys=True)}
@@ -91,7 +100,11 @@ def save_arrays(tensors: Mapping[str, Array], path: Path, about: Mapping[str, st
 
 
 def write_safetensors(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
-    """Write all tables as tensors, and labels to a JSON file beside them."""
+    """Write all tables as tensors, and labels to a JSON file of a similar name.
+
+    Args:
+        tables, graph, to, progress: see `fkge.export.FORMATS`.
+    """
     labels = json.dumps(labels_json(graph), ensure_ascii=False)
     write_atomically(to.with_name(to.name + ".labels.json"), labels.encode())
     save_arrays(arrays(tables), to, {"format": "fkge.vectors.1", "model": tables.model.name})
@@ -99,6 +112,9 @@ def write_safetensors(tables: Tables, graph: Graph, to: Path, progress: Progress
 
 def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
     """Write all tables and labels as arrays of one ``.npz`` file.
+
+    Args:
+        tables, graph, to, progress: see `fkge.export.FORMATS`.
 
     Raises:
         ExportError: NumPy's fixed-width strings cannot hold the labels.
@@ -120,7 +136,11 @@ def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> N
 
 
 def write_parquet(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
-    """Write a folder with a Parquet file of entities and one of relations."""
+    """Write a folder with a Parquet file of entities and one of relations.
+
+    Args:
+        tables, graph, to, progress: see `fkge.export.FORMATS`.
+    """
     pa = need("pyarrow", "export", "Parquet")
     parquet = need("pyarrow.parquet", "export", "Parquet")
     folder = folder_at(to)
@@ -152,7 +172,11 @@ def unescape(word: str) -> str:
 
 
 def write_word2vec(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
-    """Write vectors of entities as word2vec text."""
+    """Write vectors of entities as word2vec text.
+
+    Args:
+        tables, graph, to, progress: see `fkge.export.FORMATS`.
+    """
     rows, labels = tables["entity"].numpy(force=True), labels_of(graph, "entity")
     with (
         progress.task(f"writing {to.name}", len(labels), "entities") as task,

@@ -50,7 +50,7 @@ def _halves(rows: Array) -> Array:
 
 
 def _as_pykeen(tables: Tables) -> tuple[str, dict[str, float | str], list[Array], list[Array]]:
-    """The name of PyKEEN's interaction, its arguments, and the representations of entities and relations."""
+    """Return the name of PyKEEN's interaction, its arguments, and the representations of entities and relations."""
     model, own = tables.model, arrays(tables)
     entity, relation = own["entity"], own["relation"]
     norm: dict[str, float | str] = {"p": model.norm, "power_norm": False}
@@ -88,6 +88,9 @@ def _as_pykeen(tables: Tables) -> tuple[str, dict[str, float | str], list[Array]
 
 def write_pykeen(tables: Tables, graph: Graph, to: Path, progress: Progress) -> None:
     """Write a folder that `load_pykeen` opens.
+
+    Args:
+        tables, graph, to, progress: see `fkge.export.FORMATS`.
 
     Raises:
         ExportError: PyKEEN has no equivalent of the model.

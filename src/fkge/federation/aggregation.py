@@ -19,7 +19,7 @@ LEAST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows that one peer sent.
+    """The rows that one peer sent.
 
     Attributes:
         ids: (n,) int64, the host's ids of them.
@@ -33,7 +33,7 @@ class Part:
 
 
 def weighted_mean(own: Tensor, weights: Tensor, parts: Sequence[Part]) -> Tensor:
-    """Every row's weighted mean over all that have it, (…, rows, d).
+    """Return every row's weighted mean over all that have it, (…, rows, d).
 
     Args:
         own: (…, rows, d), the host's.
@@ -54,7 +54,7 @@ def weighted_mean(own: Tensor, weights: Tensor, parts: Sequence[Part]) -> Tensor
 
 
 def given(rows: int, parts: Sequence[Part]) -> Tensor:
-    """Ids of the rows that some peer sent, ascending."""
+    """Return the ids of the rows that some peer sent, (n,) int64 ascending; `rows` is the number of the host's."""
     mask = torch.zeros(rows, dtype=torch.bool)
     for part in parts:
         mask[part.ids] = True

@@ -45,7 +45,7 @@ DIMENSIONS = 3
 
 
 def encode(released: Released, session: int = 0) -> bytes:
-    """A released message as bytes, with its session where it is a message of an exchange.
+    """Return a released message as bytes, with its session where it is a message of an exchange.
 
     Raises:
         TypeError: it was not released (`Egress.release`), or is none of `KINDS`; nothing else has an encoder.
@@ -66,7 +66,7 @@ def encode(released: Released, session: int = 0) -> bytes:
 
 
 def decode(data: bytes, limit: int = LIMIT) -> tuple[Any, int]:
-    """The message in `data`, and its session. Its tensors are copies, and may be written to.
+    """Return the message in `data`, and its session. Its tensors are copies, and may be written to.
 
     Args:
         data: the bytes.
@@ -113,7 +113,7 @@ _Values: TypeAlias = Mapping[str, Any]
 
 
 def _write(parts: list[_Bytes], form: _Form, values: _Values) -> int:
-    """Add the fields that `values` has to `parts`; how many bytes they are."""
+    """Add the fields that `values` has to `parts`; return how many bytes they are."""
     size = 0
     for field in form.values():
         value = values.get(field.name)
@@ -125,7 +125,7 @@ def _write(parts: list[_Bytes], form: _Form, values: _Values) -> int:
 
 
 def _read(data: memoryview, form: _Form) -> _Values:
-    """The fields in `data`, each at most once and in order."""
+    """Return the fields in `data`, each at most once and in order."""
     values = {}
     at, end, last = 0, len(data), 0
     while at < end:
@@ -213,7 +213,7 @@ def _write_tensor(parts: list[_Bytes], value: Tensor) -> int:
 
 @lru_cache(256)
 def _head(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """A tensor's field between its tag and its numbers; the steps of one game have the same."""
+    """Return a tensor's field between its tag and its numbers; the steps of one game have the same."""
     code = _CODES.get(kind)
     if code is None or len(shape) > DIMENSIONS:
         raise TypeError(f"a tensor of {len(shape)} dimensions of {kind} has no place in a message")
@@ -293,7 +293,7 @@ _PLAIN: dict[int, tuple[int, _Write, _Read]] = {
 
 
 def _form(descriptor: Descriptor) -> _Form:
-    """The fields of a message, as `wire.proto` has them."""
+    """Return the fields of a message, as `wire.proto` has them."""
     form = {}
     for field in sorted(descriptor.fields, key=lambda field: int(field.number)):
         wire, write, read = _PLAIN[field.type] if field.message_type is None else _message(field.message_type)
@@ -303,7 +303,7 @@ def _form(descriptor: Descriptor) -> _Form:
 
 
 def _message(descriptor: Descriptor) -> tuple[int, _Write, _Read]:
-    """How a message within a message is written and read."""
+    """Return the field number, writer and reader of a message within a message."""
     if descriptor.name == "Tensor":
         return _LENGTH, _write_tensor, _read_tensor
     kind, form = KINDS[descriptor.name], _form(descriptor)

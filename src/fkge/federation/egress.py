@@ -1,8 +1,9 @@
-"""`Egress` releases each message of an exchange: it decides what protects the message, and records all but public ones
-in the privacy ledger. A node's alignment messages, which hold no vectors, leave through `fkge.node.service`.
+"""`Egress` releases every message of the protocol, control messages included: it decides what protects the message, and
+records all but public ones in the privacy ledger. A node's alignment messages, which hold no vectors, leave through
+`fkge.node.service`.
 
-The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must
-state here what protects it, if only that nothing does.
+The codec encodes a `Released` message and nothing else, and only an `Egress` makes one. So every new message must state
+here what protects it, if only that nothing does.
 
     privacy   what protects the rows of an update                      what protects the host's answers in a game
     none      nothing                                                  nothing
@@ -56,7 +57,7 @@ _SECONDS_BETWEEN_TALLIES = 2.0
 
 
 class Released:
-    """A message that may be encoded, with what protects it. Only an `Egress` makes one.
+    """A message that may be encoded, with what protects it. Only an `Egress` makes one; else a `PrivacyError`.
 
     Attributes:
         message: the message.
@@ -83,7 +84,7 @@ class Released:
 
 
 def dp_sgd(noise: float, steps: int, sampling: float | None = None) -> Release:
-    """So many steps of DP-SGD, as they are paid for by `Egress.pay_for_epoch`.
+    """Return the release of so many steps of DP-SGD, which `Egress.pay_for_epoch` pays for.
 
     Args:
         noise: standard deviation of the noise on every coordinate, in clips: the most that one triple moves the sum.
@@ -94,7 +95,7 @@ def dp_sgd(noise: float, steps: int, sampling: float | None = None) -> Release:
 
 
 class Egress:
-    """Releases one owner's messages, in one training.
+    """The one way out for an owner's messages in one training: releases them, and pays for those that have a price.
 
     Args:
         settings: whose privacy mode applies.
@@ -127,7 +128,7 @@ class Egress:
     def open(
         cls, folder: Path, owner: str, settings: FederationSettings, prefix: str = "", at_least: Head | None = None
     ) -> Egress:
-        """The egress of an owner whose ledger is in `folder`, or in the folder of the setting ``privacy.ledger``.
+        """Return the egress of an owner, with its ledger in `folder` or in that of the setting ``privacy.ledger``.
 
         A ledger belongs to an owner by name: triples that come or go do not open a new account.
 
@@ -146,7 +147,7 @@ class Egress:
 
     @property
     def head(self) -> Head | None:
-        """How far the ledger has come, for checkpoints."""
+        """The head of the ledger, for checkpoints."""
         return None if self.ledger is None else self.ledger.head
 
     # -- paying --------------------------------------------------------------------------------------
@@ -168,7 +169,11 @@ class Egress:
         self._pending.append(key)
 
     def resume(self, epochs: int) -> None:
-        """Resume after that many epochs, from a checkpoint: those that were paid for and have not left are pending."""
+        """Resume after that many epochs, from a checkpoint: those that were paid for and have not left are pending.
+
+        Raises:
+            PrivacyError: the ledger has no payment for one of them.
+        """
         if self._mode != "dp" or self.ledger is None:
             return
         self._pending.clear()
@@ -223,7 +228,11 @@ class Egress:
     # -- releasing ----------------------------------------------------------------------------------
 
     def release(self, message: Any, peer: str, session: int = 0) -> Released:
-        """`message` for `peer` in an exchange, if it may leave.
+        """Decide what protects `message` and return it as `Released`; `leaves` records it.
+
+        Args:
+            message: a message of the protocol or of an exchange.
+            peer, session: whom it is for, and in which exchange.
 
         Raises:
             PrivacyError: it contains something that nothing protects in this mode.
@@ -247,7 +256,14 @@ class Egress:
         return Released(message, Unprotected(_UNPROTECTED[kind]), _SEAL)
 
     def leaves(self, released: Released, peer: str, nbytes: int) -> None:
-        """Record that this message leaves for `peer`. Call it before the first byte is sent."""
+        """Record in the ledger that the message is about to leave; saves the owner first where a payment leaves for the
+        first time.
+
+        Args:
+            released: the message.
+            peer: whom it is for.
+            nbytes: its size.
+        """
         if self.ledger is None or released.protection == PUBLIC:
             return
         if isinstance(released.protection, Unprotected):
@@ -271,7 +287,7 @@ class Egress:
             self.settle()
 
     def settle(self) -> None:
-        """Record the counts of unprotected messages that are not yet."""
+        """Record the counts of unprotected messages that were not recorded yet."""
         with self._counting:
             tallies, self._tally = self._tally, {}
             self._told = time.monotonic()
@@ -300,7 +316,7 @@ class Egress:
         return self._charged
 
     def account(self) -> PrivacyAccount | None:
-        """What was spent and what was sent, for the owner's report; None without a ledger."""
+        """Return what was spent and what was sent, for the owner's report; None without a ledger."""
         if self.ledger is None:
             return None
         self.settle()
@@ -311,7 +327,7 @@ class Egress:
 
 
 def budgets(settings: FederationSettings) -> list[Budget]:
-    """The budgets that the settings allow, by unit."""
+    """Return the budgets that the settings allow, by unit."""
     privacy = settings.privacy
     limit = math.inf if privacy.epsilon is None else privacy.epsilon
     if privacy.mode == "paper":

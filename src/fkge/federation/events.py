@@ -1,5 +1,5 @@
-"""What one owner's protocol takes and returns: events, which happen to the owner or are messages of a peer
-(`fkge.federation.messages`), and instructions for `fkge.federation.participant`.
+"""The events that one owner's protocol takes (what happens to the owner, or messages of a peer:
+`fkge.federation.messages`), and the instructions that it returns to `fkge.federation.participant`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Begin:
     """The owner joins.
 
     Attributes:
-        trained: with vectors to offer, from an earlier incarnation.
-        spent: and no epochs left.
+        trained: it has vectors to offer, from an earlier incarnation.
+        spent: it has no epochs left.
     """
 
     trained: bool = False
@@ -76,7 +76,7 @@ class Improve:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message to a peer: one of this type, with this owner as its `peer` and these fields where it has them."""
+    """Send a peer a message of type `message`, with this owner as its `peer` and the other fields that the type has."""
 
     to: Peer
     message: type[Handshake]
@@ -95,7 +95,7 @@ class Serve(OfSession):
 
 
 class Drop(OfPeer):
-    """Forget every translation with this peer, whichever side."""
+    """Forget every translation with this peer, as host or client."""
 
 
 @dataclass(frozen=True)

@@ -110,14 +110,14 @@ class ReceivedUpdate:
 
 
 _KEPT = frozenset(len(slots) for slots in SLOTS.values() if slots)
-"""How many numbers for each parameter an optimiser may send."""
+"""Numbers for each parameter that an optimiser may send."""
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "weights": ("entity_weight", "relation_weight"),
     "moments": ("entity_moments", "relation_moments"),
     "neighbours": ("neighbours", "joining", "triples"),
 }
-"""What an update may contain besides rows, and its fields."""
+"""Parts of an update in addition to rows, by name, and their fields."""
 
 FROM_CLIENT = (Update, Structure, Samples, Candidate)
 """Messages of a client; all others within an exchange are a host's."""
@@ -146,7 +146,7 @@ def _check_ack(message: Message) -> None:
 
 
 def hidden(update: Update, generator: torch.Generator) -> Update:
-    """The update under a random rotation that is discarded. Distances and angles among the rows remain visible."""
+    """Return the update under a random rotation that is discarded; distances and angles among the rows stay visible."""
     q = random_rotation(update.entity.shape[1], generator).to(update.entity.dtype)
 
     def turned(rows: Tensor | None) -> Tensor | None:
@@ -182,6 +182,7 @@ class Receiver:
     update: ReceivedUpdate | None = None
 
     def step(self, message: Message) -> Message:
+        """Take the client's update and return the acknowledgement; raise `PeerError` if it does not fit."""
         if not isinstance(message, Update):
             raise PeerError(f"got {type(message).__name__} where Update was due")
         for extra, fields in EXTRAS.items():
@@ -229,11 +230,11 @@ def _virtual(update: Update, shapes: Mapping[Kind, tuple[int, int]], dtype: torc
         joining = neighbours.new_empty(0, shapes["relation"][1])
     check_vectors(update, neighbours, (None, shapes["entity"][1]), dtype)
     check_vectors(update, joining, (None, shapes["relation"][1]), dtype)
-    check_triples(triples, shapes["entity"][0] + len(neighbours), shapes["relation"][0] + len(joining))
+    _check_triples(triples, shapes["entity"][0] + len(neighbours), shapes["relation"][0] + len(joining))
     return Virtual(neighbours, joining, triples)
 
 
-def check_triples(triples: Tensor, entities: int, relations: int) -> None:
+def _check_triples(triples: Tensor, entities: int, relations: int) -> None:
     """Raise `PeerError` unless every triple (t, 3) refers to one of so many entities and relations."""
     if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
         raise PeerError(f"virtual triples must be (t, 3) int64, got {tuple(triples.shape)} {triples.dtype}")
@@ -248,7 +249,13 @@ def check_triples(triples: Tensor, entities: int, relations: int) -> None:
 
 
 class GameClient:
-    """The client of the adversarial game: entities and relations stacked, neighbours announced first."""
+    """The client of the adversarial game: entities and relations stacked, neighbours announced first.
+
+    Args:
+        update: what it has to send.
+        host_dim: width of the host's entities.
+        settings, generator: see `client_role`.
+    """
 
     def __init__(self, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator) -> None:
         extra = [r for r in (update.neighbours, update.joining) if r is not None and r.numel()]
@@ -290,6 +297,7 @@ class GameHost:
     structure: Structure | None = None
 
     def step(self, message: Message) -> Message:
+        """Return the answer to a message of the client; raise `PeerError` if it is not due or does not fit."""
         if isinstance(message, Structure):
             if "neighbours" not in self.wanted:
                 raise PeerError(f"Structure: {self.peer} sent neighbours, which was not agreed on")
@@ -313,7 +321,7 @@ class GameHost:
         if self.structure is not None and got.neighbours is not None:
             k = self.structure.entities
             entities, relations = got.neighbours[:k], got.neighbours[k:]
-            check_triples(self.structure.triples, n + len(entities), len(relation) + len(relations))
+            _check_triples(self.structure.triples, n + len(entities), len(relation) + len(relations))
             virtual = Virtual(entities, relations, self.structure.triples)
         return ReceivedUpdate(
             self.peer, {"entity": got.vectors[:n], "relation": relation}, refine=self.refine, virtual=virtual,
@@ -322,7 +330,7 @@ class GameHost:
 
 
 def _stacked(entity: Tensor, relation: Tensor) -> Tensor:
-    """Rows of both kinds; where no relations are shared, their width is of no account."""
+    """Return the rows of both kinds in one tensor; where no relations are shared, their width does not matter."""
     return torch.cat([entity, relation]) if relation.numel() else entity
 
 
@@ -336,7 +344,7 @@ HostRole: TypeAlias = Receiver | GameHost
 def client_role(
     mode: Translate, update: Update, host_dim: int, settings: PpatSettings, generator: torch.Generator
 ) -> ClientRole:
-    """The client's role in an exchange.
+    """Return the client's role in an exchange.
 
     Args:
         mode: of the exchange.
@@ -363,7 +371,7 @@ def host_role(
     wanted: frozenset[str] = frozenset(),
     pay: Callable[[], None] | None = None,
 ) -> HostRole:
-    """The host's role in an exchange.
+    """Return the host's role in an exchange.
 
     Args:
         mode: of the exchange.
@@ -372,7 +380,7 @@ def host_role(
         widths: of the client's vectors, by kind; a game translates them, the other modes leave them.
         settings, generator: of a game.
         noise: of a game's votes; from `generator` if None.
-        wanted: what an update may contain besides rows, of `EXTRAS`. The rest was not agreed on, and is refused.
+        wanted: the keys of `EXTRAS` that an update may contain. The rest was not agreed on, and is refused.
         pay: called before a game's first vote.
     """
     if mode in ("frame", "procrustes"):

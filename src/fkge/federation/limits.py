@@ -1,7 +1,8 @@
-"""Limit how far a peer's update can move a host's rows. Limits follow from the host's own rows: no peer can raise them.
+"""Limit how far a peer's update can move a host's rows; `fkge.federation.owner.exchange` calls it before it averages.
 
-Honest updates are within the limits and stay as they are, to the bit. The limits stop a broken peer, or one that sends
-huge rows; one that sends plausible nonsense is within them, and only rolling back (`patience`) helps against that.
+Limits follow from the host's own rows: no peer can raise them. Honest updates are within them and stay as they are, to
+the bit. The limits stop a broken peer, or one that sends huge rows; one that sends plausible nonsense is within them,
+and only rolling back (`patience`) helps against that.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ _REACH = (1 - BETA1) / math.sqrt((1 - BETA2) * (1 - BETA1**2 / BETA2)) * 1.001
 
 
 _MOST = 100.0
-"""How many times the host's own a peer's squares may be, or Adagrad's sums less than it."""
+"""How far a peer's squares may exceed the host's own, or its sums of Adagrad be less, as a factor."""
 
 
 def short(update: ReceivedUpdate, own: Mapping[Kind, Tensor], limit: float) -> ReceivedUpdate:
-    """The update with no row longer than `limit` times the host's median one, or one row would decide an alignment."""
+    """Return the update with no row longer than `limit` times the host's median: one row must not decide an alignment.
+
+    Args:
+        update: the received rows.
+        own: rows of the host, by kind, (m, d').
+        limit: see `clip_rows`.
+    """
     rows = {kind: clip_rows(r, own[kind], limit, what="row") if r.numel() else r for kind, r in update.rows.items()}
     return replace(update, rows=rows)
 
@@ -41,18 +48,19 @@ def limited(
     square: Mapping[Kind, float],
     sums: Mapping[Kind, Tensor] | None = None,
 ) -> ReceivedUpdate:
-    """The update, in the host's space, within limits.
+    """Return the update with rows, weights and moments within limits.
 
     Args:
-        update: the received rows.
-        own: the host's rows of the same things, by kind. None is moved by more than `limit` times their median length.
+        update: the received rows, in the host's space.
+        own: the host's rows of the same things, by kind.
+        limit: no row is moved by more than `limit` times the median length of `own`.
         weight: the host's largest weight, by kind; a peer's may be one and a half times that.
         square: the host's largest mean square (Adam) or sum of squares (Adagrad), by kind, 0 if it has none. A peer's
             may be a hundred times that. Its means may be what Adam can reach from such squares: a mean without its
             square would move a row anywhere.
         sums: the host's sums of those rows (n, d), by kind, if it trains by Adagrad. A peer's is at least a hundredth
-            of the host's own: sums only grow, so one near 0 would not be forgotten, and make steps of any length;
-            now they are ten times as long at most.
+            of the host's own: sums only grow, so one near 0 would stay, and make steps of any length; now they are ten
+            times as long at most.
     """
     rows = {kind: clip_rows(r, own[kind], limit) if r.numel() else r for kind, r in update.rows.items()}
     weights, moments = update.weights, update.moments
@@ -73,14 +81,14 @@ def _moments(moments: Tensor, largest: float) -> Tensor:
 
 
 def _sums(received: Tensor, own: Tensor, largest: float) -> Tensor:
-    """Adagrad's sums (1, n, d) within a hundredth of the host's own (n, d) and a hundred times its largest."""
+    """Return Adagrad's sums (1, n, d) within a hundredth of the host's own (n, d) and a hundred times its largest."""
     return torch.maximum(received, own.unsqueeze(0) / _MOST).clamp(max=_MOST * largest if largest > 0 else math.inf)
 
 
 def clip_rows(
     received: Tensor, own: Tensor, factor: float, *, what: Literal["difference", "row"] = "difference"
 ) -> Tensor:
-    """`received` with no row further from the host's than `factor` times the host's own median row length.
+    """Return `received` with no row further from the host's than `factor` times the host's own median row length.
 
     Rows within the limit are returned as they are, to the bit; others are shortened, their direction kept.
 
@@ -90,6 +98,9 @@ def clip_rows(
         factor: above 0; a rotation of honest rows is within 2 for ``"difference"`` where lengths are alike.
         what: shorten what the row would change (``"difference"``), or the row itself (``"row"``), which makes sense in
             any frame.
+
+    Raises:
+        SettingsError: `factor` is out of its range, or shapes do not fit.
     """
     if not (0 < factor < math.inf) or own.ndim != 2 or len(own) == 0:
         raise SettingsError(

@@ -1,8 +1,6 @@
-"""Control messages of the protocol (Signal, Request, Accept, Defer, Refuse, Abort), as they pass on the wire. Messages
-with vectors, such as `Update`, are in `fkge.federation.exchange`.
-
-The receiver sees each of them as an event of its protocol, with the sender as its `peer`. Messages within an exchange
-are in `fkge.federation.exchange` and `fkge.ppat.messages`.
+"""Control messages of the protocol (Signal, Request, Accept, Defer, Refuse, Abort), as they pass on the wire. The
+receiver sees each as an event of its protocol, with the sender as its `peer`. Messages within an exchange, such as
+`Update`, are in `fkge.federation.exchange` and `fkge.ppat.messages`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The exchange protocol of one owner, as a table: when to ask a peer for its vectors (as *host*), send its own to one
-that asks (as *client*), train or sleep. Events go in, instructions come out; no I/O, no clock, no numbers.
+"""The exchange protocol of one owner, as a table: when to signal news to peers, ask one for its rows (as *host*), send
+one's own (as *client*), train or sleep. Events go in, instructions come out; no I/O, no clock, no numbers.
 
     Ready   has time: requests from peers that have news, and serves peers that request
     Busy    works on its own vectors: peers that request are deferred, and get a signal when it is over
@@ -54,7 +54,7 @@ from fkge.federation.messages import Abort, Accept, Defer, Peer, Refuse, Request
 
 
 class State(StrEnum):
-    """What an owner is doing."""
+    """The state of an owner: Busy, Ready or Sleep; see the module."""
 
     READY = "ready"
     BUSY = "busy"
@@ -63,7 +63,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class ProtocolConfig:
-    """How an owner behaves in the protocol.
+    """Settings of an owner's protocol.
 
     Attributes:
         gather, window, train_alone, period, answer: see `FederationSettings`.
@@ -125,7 +125,7 @@ class Protocol:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing more will happen here, unless a peer requests something."""
+        """Whether nothing more will happen here, unless a peer requests something."""
         return self.state is State.SLEEP and self.spent
 
     @property
@@ -138,7 +138,7 @@ class Protocol:
         self._progress = True
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What to do about `event`.
+        """Return the instructions that follow from `event`.
 
         Raises:
             PeerError: the event cannot happen in this state (a peer is confused, or worse). Nothing has changed.
@@ -313,7 +313,7 @@ class Protocol:
     # -- shared by several rows ----------------------------------------------------------------------
 
     def _answers(self, event: Accept | Defer | Refuse) -> bool:
-        """Whether this answers an open request; then the request is not open any more."""
+        """Return whether `event` answers an open request, which then is not open any more."""
         if self._requested.get(event.peer) != event.session:
             return False
         del self._requested[event.peer]
@@ -321,7 +321,7 @@ class Protocol:
 
     @property
     def _no_more_news(self) -> bool:
-        """No willing peer that is there will have any; nor, for a patient owner, will those that may come back."""
+        """Whether no willing peer that is there will have any; nor, for a patient owner, those that may come back."""
         if self.config.patient and not self._present:
             return bool(self._peers) and self._all_done(self._peers)
         return self._all_done(self._present)
@@ -331,11 +331,11 @@ class Protocol:
 
     @property
     def _about_to_improve(self) -> bool:
-        """All translations are in, and only those being served delay the training: no new ones are accepted."""
+        """Whether all translations are in, and only those being served delay the training: no new ones are accepted."""
         return bool(self._received) and not self._requested and not self._hosting
 
     def _next(self) -> list[Instruction]:
-        """What a Ready owner does next, in order of preference: wait for answers, train, request, sleep."""
+        """Return the next instructions of a Ready owner. In order of preference it waits, trains, requests, sleeps."""
         if self._requested or self._hosting:
             return []
         if self._received:

@@ -37,8 +37,8 @@ class Recorder:
             self._file.close()
 
     def note(self, what: str, data: bytes = b"", **fields: Any) -> None:
-        """What happens to the participant: ``begin``; ``improve``, ``improved`` once a round of training is computed,
-        and ``finish`` when it is over on the engine's clock; the others have methods of their own.
+        """Record what happens to the participant: ``begin``; ``improve``, ``improved`` once a round of training is
+        computed, and ``finish`` when it is over on the engine's clock; the others have methods of their own.
         """
         if self._file is not None:
             self._write_pauses(self._file)
@@ -55,7 +55,7 @@ class Recorder:
             self.note("said", peer=peer, size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
     def wrap(self, pause: Callable[[], bool] | None) -> Callable[[], bool] | None:
-        """`pause` of a round of training, recorded: inputs that arrive within it belong to that point of the round."""
+        """Return `pause` of a round of training, recorded: inputs that arrive in it belong to that point."""
         if pause is None or self._file is None:
             return pause
 
@@ -89,7 +89,7 @@ class Record(TypedDict, total=False):
 
 
 def read_recording(path: Path) -> Iterator[tuple[Record, bytes]]:
-    """The records of a recording, each with the bytes of the message it received, if any."""
+    """Yield the records of a recording, each with the bytes of the message it received, if any."""
     with path.open("rb") as file:
         while line := file.readline():
             record: Record = json.loads(line)

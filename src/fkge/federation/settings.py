@@ -16,12 +16,12 @@ Translate = Literal["frame", "procrustes", "ppat", "ppat+refine"]
 
 
 def _section(kind: type[Settings], description: str) -> Any:
-    """A field for settings of their own, at their defaults where none are given."""
+    """Return a field for settings of their own, at their defaults where none are given."""
     return Field(default_factory=lambda: kind.build({}), description=description)
 
 
 class PrivateSettings(Settings):
-    """How the private track learns from the shared track."""
+    """Settings of the private track: how it learns from the shared track."""
 
     epochs: int = Field(60, ge=0, description="epochs on all triples, for each `pull` that is tried")
     pull: tuple[float, ...] = Field(
@@ -39,7 +39,9 @@ class PrivateSettings(Settings):
     scale: float = Field(
         1.0, gt=0, description="factor on the shared vectors, in addition to the ratio of the two margins"
     )
-    rest: float = Field(1.0, ge=0, description="factor on how columns begin that a narrower shared track does not fill")
+    rest: float = Field(
+        1.0, ge=0, description="factor on the initial values of columns that a narrower shared track does not fill"
+    )
     every: int = Field(3, ge=1, description="epochs between two pulls")
     tests: int = Field(4, ge=1, description="looks at validation triples on the way; the best vectors are kept")
 
@@ -50,12 +52,12 @@ class PrivateSettings(Settings):
 
     @property
     def tries(self) -> tuple[float | None, ...]:
-        """What is tried: pulls, and None for the lone training."""
+        """The candidates that are tried: pulls, and None for the lone training."""
         return (*self.pull, None) if self.alone else self.pull
 
 
 class PrivacySettings(Settings):
-    """What protects messages that leave. An owner's sharing policy is separate, and applies in every mode."""
+    """Protection of messages that leave. An owner's sharing policy is separate, and applies in every mode."""
 
     mode: Literal["none", "paper", "dp"] = Field(
         "none",
@@ -63,7 +65,7 @@ class PrivacySettings(Settings):
         "guarantee; dp: the shared track is trained by DP-SGD, (epsilon, delta) per triple against all that leaves",
     )
     epsilon: float | None = Field(
-        None, gt=0, description="what may be spent in a lifetime; mode dp needs it, mode paper may do without a limit"
+        None, gt=0, description="the most that may ever be spent; mode dp needs it, mode paper may have no limit"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of that (ε, δ)")
     ledger: str | None = Field(
@@ -74,7 +76,7 @@ class PrivacySettings(Settings):
 
 
 class FederationSettings(Settings):
-    """How the owners of a federation exchange and train."""
+    """Settings of a federation: how its owners exchange and train."""
 
     start: Literal["together", "alone"] = Field(
         "together",
@@ -101,7 +103,7 @@ class FederationSettings(Settings):
     )
     moments: Literal["average", "keep", "fresh"] = Field(
         "average",
-        description="the optimiser's moments of aggregated rows: exchanged and averaged, kept, or started afresh",
+        description="the optimiser's moments of aggregated rows: exchanged and averaged, kept, or reset",
     )
     limit: float = Field(
         4.0,
@@ -122,14 +124,15 @@ class FederationSettings(Settings):
     test_every: int = Field(8, ge=1, description="exchanges between two tests on validation triples")
     validate_means: bool = Field(
         False,
-        description="validate right after an exchange, too, before training goes on: the mean of several owners' rows "
-        "may be better than what any of them makes of it",
+        description="validate right after an exchange, too, before training continues: the mean of owners' rows "
+        "may be better than the rows after training",
     )
     lone_epochs: int = Field(
         0,
         ge=0,
-        description="epochs of a second training without peers, at the end; validation triples decide by relation how "
-        "much of either model is taken, so that joining costs nothing. 0: none. Two tracks have `private.alone`",
+        description="epochs of a second training at the end, without peers; the two models are blended with weights "
+        "that validation triples choose for each relation, so that joining costs nothing. 0: none. Owners with two "
+        "tracks have `private.alone` instead",
     )
     patience: int = Field(
         0,
@@ -161,7 +164,7 @@ class FederationSettings(Settings):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        """Refuse settings under which a privacy mode would not hold, and a lone training's schedule, of no use here."""
+        """Refuse settings under which a privacy mode would not hold, and a schedule that does not suit a federation."""
         for key in ("epochs", "validate_every", "patience"):
             if getattr(self.train, key) != TrainSettings.model_fields[key].default:
                 raise ValueError(
@@ -186,7 +189,7 @@ class FederationSettings(Settings):
 
     @property
     def shared_train(self) -> TrainSettings:
-        """How the shared track trains: as the owner does, but for what differential privacy requires."""
+        """Settings of the shared track's training: the owner's, but for what differential privacy requires."""
         return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
 
     @property
@@ -200,7 +203,7 @@ class FederationSettings(Settings):
         return self.initial_epochs + self.exchanges * self.epochs
 
     def protocol_config(self, refuses: tuple[str, ...] = ()) -> ProtocolConfig:
-        """The part of this that configures the protocol; peers in `refuses` are neither served nor requested from."""
+        """Return the configuration of the protocol; peers in `refuses` are neither served nor requested from."""
         return ProtocolConfig(
             gather=self.gather, window=self.window, train_alone=self.train_alone, period=self.period,
             answer=self.answer, refuses=frozenset(refuses), avoids=frozenset(refuses),

@@ -1,4 +1,5 @@
-"""Read a federation from a folder or a TOML file: each owner's graph and policy, and the links between owners.
+"""Read a federation from a folder or a TOML file: each owner's graph and policy, and the links between owners. Splits
+that were drawn at random are drawn again under the owner's policy when the federation is read.
 
 docs/reference/files.md describes both. `fkge.graph` reads the graphs. Where there is no such file or folder, an
 embedded federation of that name (`fkge.data`) is read.
@@ -42,7 +43,7 @@ class Member:
     policy: Policy | None = None
 
     def keeping(self, policy: Policy) -> Member:
-        """The same owner with a policy.
+        """Return the owner with a policy.
 
         Splits that were drawn from all triples are drawn again, so that the split of a shareable triple does not depend
         on confidential ones.
@@ -55,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Links:
-    """How the labels of two owners correspond.
+    """The correspondence of two owners' labels.
 
     Attributes:
         entities, relations: pairs of labels, the first owner's first.
@@ -67,7 +68,14 @@ class Links:
     same: bool = False
 
     def keys(self, graph: Graph, side: Literal[0, 1], kinds: Collection[Kind], normalisation: Normalisation) -> Keys:
-        """The keys of the owner on that side for a private intersection: none of a kind that is not shared."""
+        """Return the keys of one of the two owners for a private intersection; none of a kind that is not shared.
+
+        Args:
+            graph: the owner's.
+            side: 0 for the first owner, 1 for the second.
+            kinds: the kinds that are shared.
+            normalisation: how labels are made comparable.
+        """
         keys = owner_keys(graph, side, self.entities, self.relations, normalisation)
         if self.same:
             keys = label_keys(graph, normalisation) | keys
@@ -75,7 +83,7 @@ class Links:
         return Keys(entities, relations, normalisation)
 
     def common(self, a: Graph, b: Graph) -> tuple[Common, Common]:
-        """The alignment, where both graphs may be seen."""
+        """Return both sides of the alignment, where both graphs may be seen."""
         entities, relations = same_labels(a, b) if self.same else ([], [])
         return find_common(a, b, [*entities, *self.entities], [*relations, *self.relations])
 
@@ -100,7 +108,7 @@ class Federation:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """What each two owners share, confidential triples included: only a simulation can know."""
+        """The alignments of all pairs that share anything, confidential triples included; for simulations only."""
         found = {
             (a, b): links.common(self.members[a].graph, self.members[b].graph)
             for (a, b), links in self.links.items()
@@ -108,14 +116,14 @@ class Federation:
         return {names: sides for names, sides in found.items() if len(sides[0])}
 
     def keeping(self, share: float, seed: int) -> Federation:
-        """The same, where every owner without a policy keeps a random `share` of its triples confidential."""
+        """Return the federation with a random `share` confidential at every owner without a policy."""
         rule = {"share": False, "fraction": share, "seed": seed}
         policy = Policy.build({"default": "share", "rules": [rule]})
         members = {name: m if m.policy else m.keeping(policy) for name, m in self.members.items()}
         return replace(self, members=members)
 
     def refused(self, a: str, b: str) -> bool:
-        """Whether one of the two refuses the other."""
+        """Return whether one of the two refuses the other."""
         return b in self.members[a].refuses or a in self.members[b].refuses
 
     def common(self, owner: str) -> dict[str, Common]:
@@ -146,7 +154,7 @@ class _File(Settings):
 
 
 def read_federation(path: str | Path, progress: Progress = SILENT) -> Federation:
-    """The federation in a folder, described by a TOML file, or embedded under that name; see `fkge.data`.
+    """Return the federation in a folder, described by a TOML file, or embedded under that name; see `fkge.data`.
 
     Raises:
         SettingsError: there is none, or it is not consistent.
@@ -231,7 +239,7 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
 def checked(
     name: str, members: Mapping[str, Member], links: Mapping[tuple[str, str], Links], where: str | Path
 ) -> Federation:
-    """A federation whose owners share something and can each have a folder.
+    """Return a federation whose owners share something and can each have a folder.
 
     Args:
         name, members, links: see `Federation`.

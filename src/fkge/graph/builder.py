@@ -40,11 +40,17 @@ class Builder:
         self._rows: dict[str, array[int]] = {}
 
     def rows(self, split: str) -> array[int]:
-        """The flat array of head, relation, tail ids that a reader of `split` appends to."""
+        """Return the flat array of head, relation, tail ids that a reader of `split` appends to."""
         return self._rows.setdefault(split, array("i"))
 
     def graph(self, name: str, *, seed: int, fractions: tuple[float, float, float], allow_unseen: bool) -> Graph:
-        """The graph; splits ``train`` if there is neither ``valid`` nor ``test``. Empties the builder."""
+        """Return the graph, and empty the builder.
+
+        Args:
+            name: for people.
+            seed, fractions, allow_unseen: see `split_triples`, which splits ``train`` if there is neither ``valid`` nor
+                ``test``.
+        """
         same_as = self._same_as()
         entities, entity_ranks = _sort(self.entities)
         relations, relation_ranks = _sort(self.relations)
@@ -78,7 +84,7 @@ class Builder:
         )
 
     def _same_as(self) -> tuple[tuple[str, str], ...]:
-        """The pairs with the label of this graph first; the statement itself has no direction."""
+        """Return the pairs with the label of this graph first; the statement itself has no direction."""
         pairs: set[tuple[str, str]] = set()
         foreign = 0
         for one, other in self.same_as:
@@ -121,7 +127,7 @@ class Builder:
 
 
 def _sort(ids: dict[str, int]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """The labels in order, and the place in it of each provisional id. Empties `ids`."""
+    """Return the labels in order, and the place in it of each provisional id. Empties `ids`."""
     labels = sorted(ids)
     provisional = np.fromiter(map(ids.__getitem__, labels), np.int32, len(labels))
     ids.clear()

@@ -11,7 +11,7 @@ PREFIX = "pykeen:"
 
 
 def bundled_folder(address: str) -> Path:
-    """The folder with the files of ``pykeen:NAME``.
+    """Return the folder with the files of ``pykeen:NAME``.
 
     Only data sets whose files ship with the package count; PyKEEN would download all others, which
     reading a graph must never do.

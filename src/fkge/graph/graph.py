@@ -45,14 +45,14 @@ class Vocabulary(tuple[str, ...]):
         return {label: i for i, label in enumerate(self)}
 
     def id(self, label: str) -> int:
-        """The id of `label`; raises `UnknownLabelError` naming the nearest ones."""
+        """Return the id of `label`; raises `UnknownLabelError` naming the nearest ones."""
         try:
             return self._ids[label]
         except KeyError:
             raise self.unknown(label) from None
 
     def unknown(self, label: str) -> UnknownLabelError:
-        """The error that names labels like this one, which there is not."""
+        """Return the error that names labels like this one, which there is not."""
         near: Iterable[str] = self
         if len(self) > 20_000:  # to compare with each of a million takes minutes
             place = bisect.bisect_left(self, label)
@@ -135,9 +135,12 @@ class Graph:
 
 
 def among(rows: npt.NDArray[np.integer], table: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """(n,) bool: which triples `rows` (n, 3) are in `table` (m, 3); ids are at least -1, which stands for no label.
+    """Return which triples are in a table, (n,) bool.
 
     Head and relation become one number, that and the tail another. Renumbered in between, neither overflows.
+
+    Args:
+        rows, table: (n, 3) and (m, 3); ids are at least -1, which stands for no label.
     """
     if not len(rows) or not len(table):
         return np.zeros(len(rows), np.bool_)
@@ -158,7 +161,11 @@ def mix_bits(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def renamed(triples: npt.NDArray[np.integer], entities: npt.NDArray[Id], relations: npt.NDArray[Id]) -> npt.NDArray[Id]:
-    """(n, 3): the triples with each id replaced by what the tables have in its place."""
+    """Return triples in other ids, (n, 3).
+
+    Args:
+        triples: (n, 3); entities, relations: the new id of each old one.
+    """
     out = np.empty(triples.shape, entities.dtype)
     for column, table in ((HEAD, entities), (RELATION, relations), (TAIL, entities)):
         out[:, column] = table[triples[:, column]]
@@ -168,11 +175,10 @@ def renamed(triples: npt.NDArray[np.integer], entities: npt.NDArray[Id], relatio
 def seen(
     triples: npt.NDArray[np.integer], train: npt.NDArray[np.integer], entities: int, relations: int
 ) -> npt.NDArray[np.bool_]:
-    """(n,) bool: triples of which `train` has both entities and the relation.
+    """Return the triples of which `train` has both entities and the relation, as (n,) bool.
 
     Args:
-        triples: (n, 3).
-        train: (m, 3).
+        triples: (n, 3); train: (m, 3).
         entities, relations: how many there are.
     """
     known_entities, known_relations = np.zeros(entities, np.bool_), np.zeros(relations, np.bool_)
@@ -184,7 +190,7 @@ def seen(
 
 
 def tidy(triples: npt.NDArray[np.integer]) -> Triples:
-    """`triples` (n, 3) sorted by head, relation, tail, without duplicates."""
+    """Return `triples` (n, 3) sorted by head, relation, tail, without duplicates."""
     if len(triples) == 0:
         return np.empty((0, 3), np.int32)
     heads, relations, tails = (int(n) + 1 for n in triples.max(axis=0))

@@ -19,7 +19,7 @@ _COUNT_ADVICE = "The first line must be the number of rows that follow."
 
 
 def is_openke(folder: Path) -> bool:
-    """Whether `folder` holds triples of ids; label files alone also lie beside plain tables."""
+    """Return whether `folder` holds triples of ids; label files alone may also belong to plain tables."""
     return (folder / "train2id.txt").is_file()
 
 
@@ -90,7 +90,7 @@ def _read_triples(path: Path, split: str, builder: Builder, progress: Progress) 
 
 @contextmanager
 def _counted(path: Path, progress: Progress) -> Iterator[tuple[int, Iterator[tuple[int, str]]]]:
-    """The count in the first line, and the numbered lines after it: exactly that many, or an error."""
+    """Yield the count in the first line, and the numbered lines after it: exactly that many, or an error."""
     with opened(path, progress) as source:
         lines = ((number, line) for number, line in source.lines() if line and not line.isspace())
         first, line = next(lines, (0, ""))

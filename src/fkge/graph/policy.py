@@ -1,27 +1,15 @@
-"""The owner's sharing policy: which of its triples may leave a trace in what others see.
+"""The owner's sharing policy: which of its triples may influence what others see.
 
-A policy is a TOML file; docs/reference/files.md lists its keys. `default` says what happens to a triple that no rule
-matches; of the rules that match a triple **the last one wins**. So the file reads from the general to the particular,
-and a rule added at the end always takes effect. ::
-
-    default = "share"            # or "keep"
-
-    [[rules]]
-    share = false
-    pattern = "^patient/"        # a regular expression, searched for in each label
-    of = "entity"                # … of this place: entity (by default), head, relation or tail
-
-    [[rules]]
-    share = true
-    head = "patient/17"          # several keys in one rule: all of them must match
-    relation = ["lives in", "born in"]
+A policy is a TOML file; docs/reference/files.md lists its keys, with an example. `default` says what happens to a
+triple that no rule matches; of the rules that match a triple **the last one wins**. So the file reads from the general
+to the particular, and a rule added at the end always takes effect.
 
 A rule looks at a triple's three labels and at nothing else, so no triple's answer depends on another triple. That is
 what makes the guarantee of `Policy.shareable` exact.
 
-What a policy does not do: it covers triples as they are, not what follows from them. An owner that keeps
-``diagnosis`` but shares its inverse ``diagnosis of`` has shared it; one that keeps one triple of an entity and shares
-another has shared that the entity exists.
+What a policy does not do: it covers triples as they are, not what follows from them. An owner that keeps ``diagnosis``
+but shares its inverse ``diagnosis of`` has shared it; one that keeps one triple of an entity and shares another has
+shared that the entity exists.
 """
 
 from __future__ import annotations
@@ -47,7 +35,7 @@ from fkge.graph.split import split_triples
 from fkge.settings import Settings, SettingValues, read_toml, toml_value
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-"""(n,) bool: one answer per triple."""
+"""(n,) bool: one answer for each triple."""
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 Place: TypeAlias = Literal["entity", "head", "relation", "tail"]
@@ -82,7 +70,7 @@ class Rule(Settings):
     tail: Labels = Field(None, description="labels of which one is the triple's tail")
     pattern: str | None = Field(None, description="a regular expression found in the label that `of` names")
     of: Place = Field("entity", description="where `pattern` looks: entity (head or tail), head, relation or tail")
-    source: str | None = Field(None, description="a file or folder, beside the policy, that the triple stands in")
+    source: str | None = Field(None, description="a file or folder, relative to the policy, that has the triple")
     fraction: float | None = Field(None, ge=0, le=1, description="the share of all triples that match, chosen by hash")
     seed: int = Field(0, ge=0, lt=2**63, description="which triples `fraction` chooses; a larger share adds to them")
 
@@ -105,7 +93,7 @@ class Rule(Settings):
         return self
 
     def to_toml(self) -> str:
-        """The keys that were given, as TOML."""
+        """Return the keys that were given, as TOML."""
         values = {key: getattr(self, key) for key in type(self).model_fields if key in self.model_fields_set}
         return "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items() if value is not None)
 
@@ -117,7 +105,7 @@ class _File(Settings):
 
 @dataclass(frozen=True)
 class Shareable:
-    """The part of an owner's graph that may leave a trace.
+    """The part of an owner's graph that may influence what others see.
 
     `graph` is a function of the shareable triples alone. Everything else here describes its place in the full
     graph, does depend on confidential triples, and stays with the owner.
@@ -138,7 +126,7 @@ class Shareable:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Which triples an owner shares. Made by `load`, `build` or `everything`.
+    """An owner's decision which of its triples to share. Made by `load`, `build` or `everything`.
 
     The files that `source` names are read once, when the policy is made. Two policies are the same if their
     `fingerprint` is.
@@ -154,12 +142,12 @@ class Policy:
 
     @classmethod
     def everything(cls) -> Policy:
-        """The policy of an owner without secrets."""
+        """Return the policy of an owner without secrets."""
         return cls("share")
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
-        """Read a policy file; the sources it names lie beside it.
+        """Read a policy file; the sources it names are in its folder.
 
         Raises:
             SettingsError: the file, or one of its sources, cannot be used; names rule and key.
@@ -168,7 +156,7 @@ class Policy:
 
     @classmethod
     def build(cls, values: SettingValues, folder: str | Path = ".", place: str = "policy") -> Policy:
-        """A policy from what a policy file holds.
+        """Return a policy from what a policy file holds.
 
         Args:
             values: ``default`` and ``rules``.
@@ -193,13 +181,17 @@ class Policy:
         return cls(file.default, rules, MappingProxyType(listed))
 
     def to_toml(self) -> str:
-        """The policy as a file. The contents of its sources are not in it; `fingerprint` covers them."""
+        """Return the policy as a file. The contents of its sources are not in it; `fingerprint` covers them."""
         return f"default = {toml_value(self.default)}\n" + "".join(
             f"\n[[rules]]\n{rule.to_toml()}" for rule in self.rules
         )
 
     def save(self, folder: Path) -> None:
-        """Write the policy to ``folder/policy.toml`` and the triples of its sources beside it; `load` reads it back."""
+        """Write the policy to ``folder/policy.toml`` and its sources' triples to the same folder; `load` reads it back.
+
+        Raises:
+            SettingsError: a label of a source cannot be written.
+        """
         names = {source: f"policy.source{number}.tsv" for number, source in enumerate(self._listed, 1)}
         for source, graph in self._listed.items():
             entities, relations = graph.entities, graph.relations
@@ -220,13 +212,13 @@ class Policy:
         return hashlib.sha256((self.to_toml() + sources).encode()).hexdigest()
 
     def mask(self, graph: Graph, split: str) -> Mask:
-        """(n,) bool: which triples of a split the policy shares."""
+        """Return which triples of a split the policy shares, (n,) bool; raise `UnknownLabelError` for another split."""
         if split not in graph.splits:
             raise UnknownLabelError("split", split, graph.splits)
         return self._shared(graph, graph.splits[split])
 
     def shareable(self, graph: Graph) -> Shareable:
-        """The part of `graph` that may leave a trace, and how it lies in the whole.
+        """Return the part of `graph` that may influence what others see, and its place in the whole.
 
         The guarantee: add, remove or replace any confidential triples in any split of `graph`, and
         ``shareable(graph).graph`` stays the same to the bit: labels, ids, triples, their order, notes. So
@@ -272,10 +264,14 @@ class Policy:
         fractions: tuple[float, float, float] = (0.9, 0.05, 0.05),
         allow_unseen: bool = False,
     ) -> Graph:
-        """`graph` split again, such that where a shareable triple goes depends on shareable triples only.
+        """Return `graph` split again, such that where a shareable triple goes depends on shareable triples only.
 
-        The shareable triples are split as if there were no others, then the confidential ones. For the rest as
-        `split_triples`. Not for graphs with ready-made splits, which it would undo.
+        The shareable triples are split as if there were no others, then the confidential ones. Graphs with ready-made
+        splits must not be split again.
+
+        Args:
+            graph: the owner's.
+            seed, fractions, allow_unseen: see `split_triples`.
         """
         facts = tidy(np.concatenate([graph.train, graph.valid, graph.test]))
         shared = self._shared(graph, facts)
@@ -297,7 +293,7 @@ class Policy:
         return replace(graph, splits=splits, notes=(*graph.notes, note))
 
     def unused(self, graph: Graph) -> tuple[str, ...]:
-        """What in the rules has no counterpart in `graph`: mostly a mistyped label. Confidential."""
+        """Return the entries of rules without a counterpart in `graph`, mostly mistyped labels. Confidential."""
         notes: list[str] = []
         for number, rule in enumerate(self.rules, 1):
             odd = [*_unknown_labels(rule, graph)]
@@ -313,14 +309,14 @@ class Policy:
         return tuple(notes)
 
     def _shared(self, graph: Graph, triples: Triples) -> Mask:
-        """(n,) bool: the policy's answer for `triples` under the ids of `graph`."""
+        """Return (n,) bool: the policy's answer for `triples` under the ids of `graph`."""
         shared = np.full(len(triples), self.default == "share")
         for rule in self.rules:
             shared[self._matches(rule, graph, triples)] = rule.share
         return shared
 
     def _matches(self, rule: Rule, graph: Graph, triples: Triples) -> Mask:
-        """(n,) bool. Works label by label, then looks the triples' ids up: there are far fewer labels."""
+        """Return (n,) bool. Works label by label, then looks the triples' ids up: there are far fewer labels."""
         matches = np.ones(len(triples), np.bool_)
         for place in _COLUMNS:
             if (labels := getattr(rule, place)) is not None:
@@ -335,7 +331,7 @@ class Policy:
 
 
 def _read_source(path: Path) -> Graph:
-    """The triples of a file. Literals are kept: what the graph may hold must be found here."""
+    """Return the triples of a file. Literals are kept: what the graph may hold must be found here."""
     graph = read_graph(path, fractions=(1, 0, 0), literals="keep")
     table = path.name.lower().removesuffix(".gz").endswith(_TABLES)
     if not table and any(label.startswith(_NAMELESS) for label in graph.entities):
@@ -349,25 +345,25 @@ def _vocabulary(graph: Graph, place: Place) -> Vocabulary:
 
 
 def _named(vocabulary: Vocabulary, labels: Iterable[str]) -> Mask:
-    """(labels,) bool: those that are named."""
+    """Return (labels,) bool: those that are named."""
     named = np.zeros(len(vocabulary), np.bool_)
     named[[vocabulary.id(label) for label in labels if label in vocabulary]] = True
     return named
 
 
 def _like(vocabulary: Vocabulary, pattern: str) -> Mask:
-    """(labels,) bool: those that the pattern is found in."""
+    """Return (labels,) bool: those that the pattern is found in."""
     return np.fromiter((found is not None for found in map(re.compile(pattern).search, vocabulary)), np.bool_)
 
 
 def _stands(wanted: Mask, place: Place, triples: Triples) -> Mask:
-    """(n,) bool: triples that have a wanted label in this place."""
+    """Return (n,) bool: triples that have a wanted label in this place."""
     one, other = _COLUMNS[place]
     return wanted[triples[:, one]] | wanted[triples[:, other]]
 
 
 def _unknown_labels(rule: Rule, graph: Graph, most: int = 5) -> Iterable[str]:
-    """A sentence for each label that the graph does not have; of very many, for the first ones."""
+    """Return a sentence for each label that the graph does not have; of very many, for the first ones."""
     for place in _COLUMNS:
         vocabulary = _vocabulary(graph, place)
         unknown = [label for label in getattr(rule, place) or () if label not in vocabulary]
@@ -377,7 +373,7 @@ def _unknown_labels(rule: Rule, graph: Graph, most: int = 5) -> Iterable[str]:
 
 
 def _translated(source: Graph, graph: Graph) -> Ids:
-    """(n, 3) int64: the facts of `source` under the ids of `graph`; -1 for a label it does not have."""
+    """Return (n, 3) int64: the facts of `source` under the ids of `graph`; -1 for a label it does not have."""
     entities, relations = (
         np.array([ours.id(label) if label in ours else -1 for label in theirs], np.int64)
         for theirs, ours in ((source.entities, graph.entities), (source.relations, graph.relations))
@@ -386,7 +382,7 @@ def _translated(source: Graph, graph: Graph) -> Ids:
 
 
 def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float64]:
-    """(n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide."""
+    """Return (n,) float64 in [0, 1): a number for each triple that its labels and the seed alone decide."""
     key = seed.to_bytes(8, "little")
 
     def hashed(labels: Vocabulary) -> npt.NDArray[np.uint64]:
@@ -401,7 +397,7 @@ def _uniform(graph: Graph, triples: Triples, seed: int) -> npt.NDArray[np.float6
 
 
 def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triples, ...]]:
-    """The parts under the ids they would have if `graph` held nothing else, and what those ids are in it."""
+    """Return the parts under the ids they would have if `graph` held nothing else, and what those ids are in it."""
     together = np.concatenate(parts)
     entities, entity_places = _own_ids(together[:, [HEAD, TAIL]], graph.entities)
     relations, relation_places = _own_ids(together[:, RELATION], graph.relations)
@@ -409,7 +405,7 @@ def _on_their_own(graph: Graph, *parts: Triples) -> tuple[Ids, Ids, tuple[Triple
 
 
 def _own_ids(ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> tuple[Ids, Ids]:
-    """The distinct ids in the order of their labels, and (labels,) the place of each of them there."""
+    """Return the distinct ids in the order of their labels, and (labels,) the place of each of them there."""
     own = np.array(sorted(np.unique(ids).tolist(), key=vocabulary.__getitem__), np.int64)
     places = np.zeros(len(vocabulary), np.int64)
     places[own] = np.arange(len(own))

@@ -28,9 +28,13 @@ class RdfReader:
     """Reads the files of one graph; keeps what has to be the same across them.
 
     Blank nodes keep the label of their file, ``_:label``, so that ids repeat, and a node means the same in train and in
-    test. Nodes without a label (Turtle's ``[]`` and ``( )``) get a random name from the parser even so. They are
-    renamed ``_:[1]``, ``_:[2]``, … in order of appearance: here, and only here, the order of the statements matters.
-    N-Triples and N-Quads have no nameless nodes.
+    test. Nodes without a label (Turtle's ``[]`` and ``( )``) get a random name from the parser. They are renamed
+    ``_:[1]``, ``_:[2]``, … in order of appearance: only here the order of the statements matters.
+
+    Args:
+        builder: receives labels and triples.
+        literals: skip them, or keep them as entities.
+        progress: shows the bytes consumed.
     """
 
     def __init__(self, builder: Builder, literals: Literals, progress: Progress) -> None:
@@ -91,7 +95,7 @@ class RdfReader:
             raise GraphError(path, f"holds no triples between entities ({found})", advice)
 
     def _label(self, term: object, has_nameless: bool) -> str | None:
-        """The label of a term other than an IRI, or None for one that is to be skipped."""
+        """Return the label of a term other than an IRI, or None for one that is to be skipped."""
         import pyoxigraph
 
         if isinstance(term, pyoxigraph.BlankNode):
@@ -102,7 +106,7 @@ class RdfReader:
 
 
 def _invalid(path: Path, error: SyntaxError, by_lines: bool) -> GraphError:
-    """The parser's complaint, with the line it is about."""
+    """Return the parser's complaint, with the line it is about."""
     # The parser's text repeats the place: "Parser error at line 3 column 1: …".
     message = re.sub(r"^Parser error .*?: ", "", error.msg).rstrip(".")
     line = error.lineno

@@ -109,7 +109,7 @@ def _find_splits(folder: Path) -> dict[str, Path]:
 
 
 def _stem_and_ending(path: Path) -> tuple[str, str]:
-    """``train.tsv.gz`` → ``train``, ``.tsv``."""
+    """Split the name of a file: ``train.tsv.gz`` → ``train``, ``.tsv``."""
     name = path.name.removesuffix(".gz").removesuffix(".GZ")
     return Path(name).stem, Path(name).suffix.lower()
 

@@ -97,7 +97,7 @@ class Source:
         return chunk
 
     def _unpack(self) -> bytes:
-        """The next piece of the file."""
+        """Return the next piece of the file."""
         try:
             # `read1` hands out all that a truncated archive has before it complains, so the message names that line.
             return (self._archive or self._file).read1(_CHUNK)
@@ -135,12 +135,17 @@ def _corrupt(path: Path, error: Exception, line: int | None) -> GraphError:
 
 
 def wrong_columns(path: Path, columns: int, advice: str, line: int) -> GraphError:
-    """What to say of a row that is no triple."""
+    """Return the error for a row that is no triple.
+
+    Args:
+        path, line: where the row is; columns: how many it has.
+        advice: what to do, a sentence.
+    """
     found = "1 column" if columns == 1 else f"{columns} columns"
     return GraphError(path, f"this row has {found} where 3 are expected", advice, line)
 
 
 def unreadable(path: Path, error: OSError) -> GraphError:
-    """What to say when the operating system refuses."""
+    """Return the error for a file that the operating system refuses."""
     advice = "Check the path." if isinstance(error, FileNotFoundError) else "Check its permissions."
     return GraphError(path, f"cannot be read ({error.strerror or error})", advice)

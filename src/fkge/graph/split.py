@@ -54,7 +54,7 @@ def _check(seed: int, fractions: tuple[float, float, float]) -> None:
 
 
 def _first_occurrences(triples: Triples) -> npt.NDArray[np.bool_]:
-    """(n,) bool: which rows are the first to hold some entity or some relation."""
+    """Return which rows are the first to hold some entity or some relation, (n,) bool."""
     n = len(triples)
     pinned = np.zeros(n, np.bool_)
     backwards = np.arange(n - 1, -1, -1)
@@ -68,7 +68,7 @@ def _first_occurrences(triples: Triples) -> npt.NDArray[np.bool_]:
 
 
 def _sizes(n: int, free: int, fractions: tuple[float, float, float]) -> tuple[int, int]:
-    """How many of `n` triples go to valid and to test, when `free` of them may."""
+    """Return the sizes of valid and test for `n` triples, of which `free` need not be in train."""
     valid, test = (math.floor(fraction * n + 0.5) for fraction in fractions[1:])
     if valid + test > free:
         valid = math.floor(free * valid / (valid + test) + 0.5)
@@ -77,7 +77,7 @@ def _sizes(n: int, free: int, fractions: tuple[float, float, float]) -> tuple[in
 
 
 def sample_triples(triples: Triples, most: int, seed: int) -> Triples:
-    """A sample of the triples, in their order: the same ones for a seed.
+    """Return a sample of the triples, in their order: the same ones for a seed.
 
     Args:
         triples: (n, 3).

@@ -86,19 +86,19 @@ class Alignments:
             state.alignments, state.bases = dict(agreed), dict(agreed)
 
     def id_with(self, peer: Peer) -> str:
-        """The id of the alignment with a peer, if what it rests on is unchanged; or an empty text."""
+        """Return the id of the alignment with a peer; an empty text if there is none, or its basis has changed."""
         found = self._state.alignments.get(peer.name, "")
         return found if found and self._state.bases.get(peer.name) == self._basis(peer) else ""
 
     def _basis(self, peer: Peer) -> str:
-        """A keyed digest of all that an alignment rests on, on this side; if it changes, both align again."""
+        """Return a keyed digest of what an alignment depends on, on this side; if it changes, both align again."""
         if self._agreed is not None:
             return self._agreed[peer.name]
         if peer not in self._bases:  # it reads files and hashes every key: once for each settings of a peer
             ratio, share = min(self._config.federation.ratio, peer.settings.ratio), self._config.federation.share
             secret = self._state.secret.to_bytes(8, "little")
             digest = hashlib.blake2b(f"{ratio!r} {share}".encode(), key=secret, digest_size=16)
-            keys = keys_with(peer, self._config, self.store)
+            keys = _keys_with(peer, self._config, self.store)
             for kind in KINDS:
                 for key, row in keys.of(kind).items():
                     digest.update(f"\0{key}\0{row}".encode())
@@ -106,7 +106,7 @@ class Alignments:
         return self._bases[peer]
 
     def rows(self, peers: Collection[str]) -> tuple[Tokens, Mapping[str, Common]]:
-        """A copy of the owner's tokens, and by peer the rows shared with those of `peers` that share any."""
+        """Return a copy of the owner's tokens, and by peer the rows shared with those of `peers` that share any."""
         tokens, known = self.store.tokens, self.store.peers
         commons = {name: known[name].common for name in peers if name in known and len(known[name].common)}
         return Tokens({kind: tokens[kind] for kind in KINDS}), commons
@@ -142,7 +142,7 @@ class Alignments:
         """Add the rows that a peer's digests show to be shared, if the peer was shown this owner's.
 
         Only what was shown counts, so both sides add the same rows, whatever changed meanwhile. The alignment has
-        another id from then on: when the two connect again and one of them has missed this, they align anew.
+        another id from then on: when the two connect again and one of them has missed this, they align again.
 
         Returns:
             What is shared now; None if that is nothing new.
@@ -248,7 +248,7 @@ async def align(peer: Peer, config: NodeConfig, store: OwnerStore, send: Send) -
         PeerError: what the peer sent cannot be used.
     """
     settings, first = config.federation, store.name < peer.name
-    keys, kinds = keys_with(peer, config, store), _kinds(settings)
+    keys, kinds = _keys_with(peer, config, store), _kinds(settings)
     own = {kind: keys.of(kind) for kind in KINDS}
     ratio = min(settings.ratio, peer.settings.ratio)
     send(pb.Meeting(keys=pb.Keys(entities=len(own["entity"]), relations=len(own["relation"]), ratio=ratio)), "Keys")
@@ -279,8 +279,8 @@ async def align(peer: Peer, config: NodeConfig, store: OwnerStore, send: Send) -
     return await _agree_id(peer, first, send), common
 
 
-def keys_with(peer: Peer, config: NodeConfig, store: OwnerStore) -> Keys:
-    """The keys that this owner puts into an intersection with `peer`."""
+def _keys_with(peer: Peer, config: NodeConfig, store: OwnerStore) -> Keys:
+    """Return the keys that this owner puts into an intersection with `peer`."""
     settings, first = config.federation, store.name < peer.name
     links = peer.settings.links(config.folder, first)
     return links.keys(store.shared, 0 if first else 1, _kinds(settings), settings.psi.normalisation)
@@ -332,7 +332,7 @@ def _widths(hello: pb.Hello) -> dict[Kind, int]:
 
 
 def longest(known: PeerProfile, settings: FederationSettings) -> int:
-    """Bytes of the longest message that an exchange with a peer can bring."""
+    """Return the number of bytes of the longest message that an exchange with a peer can bring."""
     own, rows = widths(make_model(settings.shared_train)), 0
     for kind in KINDS:
         wide = max(own[kind], known.widths[kind], own["entity"], known.widths["entity"])

@@ -209,11 +209,11 @@ class Bootstrap:
         self._timer, self._tired = self._after(self._patience, BootstrapTimeout(late=False)), False
 
     def _enough(self, others: Set[str]) -> bool:
-        """Whether they are, with this one, more than half of all initial members."""
+        """Return whether `others`, with this one, are more than half of all initial members."""
         return 2 * (len(others) + 1) > len(self._members) + 1
 
     def _await_others(self, peer: str) -> None:
-        """A member has begun: give the others a moment to come, and then adopt what they agreed on."""
+        """Give the others a moment to come, since a member has begun, and then adopt what they agreed on."""
         self._ahead.add(peer)
         self._after(_OTHERS, BootstrapTimeout(late=True))
 
@@ -255,7 +255,7 @@ class Bootstrap:
             self._send_round()
 
     def _send(self, rounds: list[dict[str, pb.Tokens]]) -> None:
-        """Send one round's tokens after the other's; a member that is not here gets the current ones when it comes."""
+        """Send the tokens of each round; a member that is not here gets the current ones when it comes."""
         for messages in rounds:
             for peer, tokens in messages.items():
                 if peer in self._present:

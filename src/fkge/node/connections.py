@@ -189,7 +189,7 @@ class ConnectionManager:
             self._emit(Failed(error))
 
     async def _answer(self, line: Line, peer: Peer, hello: pb.Hello) -> pb.Hello | None:
-        """Answer the greeting of a peer. Returns the answer, or None if the peer is gone."""
+        """Answer the greeting of a peer; return the answer, or None if the peer is gone."""
         answer = signed(self._greet(peer), self.identity, self.identity.certificate_pem, hello)
         try:
             async with asyncio.timeout(_GREETING):
@@ -216,7 +216,7 @@ class ConnectionManager:
             wait = min(2 * wait, most)
 
     async def _dial_once(self, peer: Peer) -> bool:
-        """Open a stream and use it until it ends. Returns whether the two got past their greetings."""
+        """Open a stream and use it until it ends; return whether the two got past their greetings."""
         assert peer.settings.address is not None
         line = await self._transport.call(peer.settings.address, peer.name)
         try:
@@ -274,7 +274,7 @@ class ConnectionManager:
     # -- while connected -----------------------------------------------------------------------------
 
     def reload(self) -> bool:
-        """Read a later revocation list, or a new certificate, if there is one. Returns whether there was.
+        """Read a later revocation list, or a new certificate, if there is one; return whether there was.
 
         Raises:
             IdentityError: the file that has changed cannot be used.

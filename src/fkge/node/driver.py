@@ -1,5 +1,5 @@
-"""`NodeDriver` runs an owner within a node: it hands messages to the owner's `Participant` on the event loop, and
-trains by `fkge.federation.driver` in a separate thread.
+"""`NodeDriver` runs an owner within a node: delivers received messages to its `Participant` on the event loop and
+trains in a thread; outgoing messages go to the node's queue directly.
 
 The two do not interfere because the protocol keeps them apart: while an owner trains, nothing is served from its
 vectors, and peers that ask are deferred. Nothing leaves that was not saved before, so the process may be killed at any
@@ -139,7 +139,7 @@ class NodeDriver:
         self.owner.egress.caps = dict(caps)
 
     def may_join(self, name: str, known: PeerProfile) -> bool:
-        """Whether a peer may join now: not while the owner trains on updates under an older alignment with it."""
+        """Return whether a peer may join now: not while the owner trains on updates under an older alignment."""
         return not self._training or self.owner.peers.get(name, known) == known
 
     def join(self, name: str, known: PeerProfile) -> bool:
@@ -151,7 +151,7 @@ class NodeDriver:
         return True
 
     def lose(self, name: str) -> None:
-        """A peer is gone."""
+        """Remove a peer that is gone."""
         if name in self.owner.peers:
             self._driver.participant.handle(Lost(name))
             self.advance()

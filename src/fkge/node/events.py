@@ -43,7 +43,7 @@ class AlignmentMessage(Event):
 
 
 class Misbehaved(Event):
-    """What a peer has sent is not allowed, or does not fit: the stream to it ends."""
+    """A peer has sent something that is not allowed, or does not fit: the stream to it ends."""
 
     peer: str
     reason: str
@@ -55,7 +55,7 @@ class Notice(Event):
 
     fields: Mapping[str, object]  # of the log's line and of the audit log's entry
     log: str = ""  # the event of the log, if it is to be written there
-    audit: str = ""  # the event of the audit log, likewise
+    audit: str = ""  # the event of the audit log; none if empty
     level: str = "info"  # of the line in the log
 
 
@@ -112,7 +112,12 @@ class EventQueue:
 
 
 def supervised(work: Coroutine[Any, Any, None], name: str, emit: Emit) -> asyncio.Task[None]:
-    """Start a task; what goes wrong in it is emitted as `Failed`."""
+    """Start a task; what goes wrong in it is emitted as `Failed`.
+
+    Args:
+        work, name: what to run, and the task's name.
+        emit: receives `Failed`.
+    """
 
     def done(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

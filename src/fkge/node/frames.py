@@ -1,5 +1,5 @@
-"""Frames, which are everything that passes over a stream between two nodes: how they are decoded and made, and the
-reasons for ending a stream. `fkge.node.session` makes the parts of messages.
+"""Frames: encode and decode everything that passes over a stream between two nodes, and the reasons for ending a
+stream. `fkge.node.session` splits messages into parts.
 
 A frame is protobuf (`frames.proto`) and never larger than `FRAME_LIMIT`; larger messages are sent in parts. What cannot
 be decoded is refused with a typed reason.
@@ -30,7 +30,12 @@ _Framed = TypeVar("_Framed", pb.Frame, pb.Meeting)
 
 
 class Refused(PeerError):
-    """A peer is refused, or, if not `ours`, refuses this node; `reason` is in `frames.proto`. The stream ends."""
+    """A peer is refused, or refuses this node. The stream ends.
+
+    Args:
+        reason: one of `frames.proto`; sentence: for people.
+        ours: this node refuses.
+    """
 
     def __init__(self, reason: str, sentence: str, ours: bool = True) -> None:
         self.reason, self.ours = reason, ours

@@ -41,7 +41,11 @@ _MOST = 64  # of versions, capabilities and terms
 
 
 def terms_of(settings: FederationSettings, seed: int, rehearsal: bool = False) -> dict[str, str]:
-    """The terms that a peer must know, and mostly share: how this owner federates."""
+    """Return the terms by which this owner federates, which a peer must know and mostly share.
+
+    Args:
+        settings: of the owner; seed, rehearsal: of the node.
+    """
     model = make_model(settings.shared_train)
     wide = widths(model)
     terms = {
@@ -57,7 +61,7 @@ def terms_of(settings: FederationSettings, seed: int, rehearsal: bool = False) -
 
 
 def program() -> str:
-    """The name and version of this program, for people."""
+    """Return the name and version of this program, for people."""
     return f"fkge {version('fkge')}"
 
 
@@ -74,7 +78,7 @@ def greeting(
     Args:
         incarnation, consortium, owner, terms: the id of the node's process, its consortium, its name, how it federates.
         peer: whom it greets; a session with it is offered for resumption. None for a probe.
-        standing: the alignment in hand (`pact`), and whether the node has begun (`begun`); or `probe`.
+        standing: the present alignment (`pact`), and whether the node has begun (`begun`); or `probe`.
     """
     session = None if peer is None else peer.session
     return pb.Hello(
@@ -101,20 +105,29 @@ async def read_greeting(line: Line) -> pb.Hello:
     return frame.hello
 
 
-def proof_of(nonce: bytes, dialler: str, listener: str, incarnation: bytes) -> bytes:
-    """The bytes that the listening side signs."""
+def _proof_of(nonce: bytes, dialler: str, listener: str, incarnation: bytes) -> bytes:
+    """Return the bytes that the listening side signs."""
     return b"\0".join([b"fkge node 1", nonce, dialler.encode(), listener.encode(), incarnation])
 
 
 def signed(hello: pb.Hello, identity: Identity, certificate: bytes, asked: pb.Hello) -> pb.Hello:
-    """Add to the listening side's greeting a proof of who it is."""
+    """Add to the listening side's greeting a proof of who it is.
+
+    Args:
+        hello, asked: its greeting, and the dialler's.
+        identity, certificate: of the listening side.
+    """
     hello.certificate = certificate
-    hello.proof = identity.sign(proof_of(asked.nonce, asked.owner, identity.name, hello.life))
+    hello.proof = identity.sign(_proof_of(asked.nonce, asked.owner, identity.name, hello.life))
     return hello
 
 
 def check_proof(hello: pb.Hello, identity: Identity, nonce: bytes, name: str, now: datetime) -> None:
     """Check that a greeting is from the current holder of `name`'s certificate.
+
+    Args:
+        hello, name: the greeting, and the owner that was dialled.
+        identity, nonce: this side's, the nonce as it was sent; now: the time.
 
     Raises:
         Refused: it is not, or proves nothing.
@@ -123,13 +136,17 @@ def check_proof(hello: pb.Hello, identity: Identity, nonce: bytes, name: str, no
         raise Refused("unproven", f"{name} did not prove who it is")
     trusted(identity, hello.certificate, now, name)
     try:
-        identity.trust.verify(hello.certificate, proof_of(nonce, identity.name, name, hello.life), hello.proof)
+        identity.trust.verify(hello.certificate, _proof_of(nonce, identity.name, name, hello.life), hello.proof)
     except IdentityError as error:
         raise _not_trusted(error) from None
 
 
 def trusted(identity: Identity, certificate: bytes, now: datetime, name: str | None = None) -> str:
-    """Return the owner that a certificate is for, as `Trust.check` does; raise `Refused` if it is not valid."""
+    """Return the owner that a certificate is for; raise `Refused` if it is not valid.
+
+    Args:
+        identity: this node's; certificate, now, name: see `Trust.check`.
+    """
     try:
         return identity.trust.check(certificate, now, name)
     except IdentityError as error:

@@ -18,7 +18,7 @@ from fkge.node.frames import FEDERATION, Refused
 from fkge.node.peer import Peer
 
 _PENDING = 64  # messages that may wait: one of the longest, and some small ones
-_PENDING_BYTES = 1 << 16  # beside one of the longest
+_PENDING_BYTES = 1 << 16  # in addition to one of the longest
 
 
 class Membership:
@@ -83,7 +83,7 @@ class Membership:
         self._join(peer)
 
     def replace(self, peer: Peer, known: PeerProfile) -> None:
-        """Replace what is shared with a peer that is aligned; it joins anew as soon as it can."""
+        """Replace what is shared with a peer that is aligned; it joins again as soon as it can."""
         if peer.name not in self.aligned:
             return
         if peer.name in self.joined:

@@ -47,14 +47,19 @@ class SessionEnded(Event):
 
 
 class Bucket:
-    """A token bucket: `rate` per second, and at most `burst` (a second's worth, if None) saved up."""
+    """A token bucket.
+
+    Args:
+        rate, clock: tokens per second, and a function that returns the time in seconds.
+        burst: the most that are saved up; a second's worth if None.
+    """
 
     def __init__(self, rate: float, burst: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._burst, self._clock = rate, burst or rate, clock
         self._level, self._at = self._burst, clock()
 
     def take(self, amount: float) -> float:
-        """Take `amount`, into debt if need be. Returns the seconds to wait before using it."""
+        """Take `amount`, into debt if need be; return the seconds to wait before using it."""
         now = self._clock()
         self._level = min(self._burst, self._level + (now - self._at) * self._rate) - amount
         self._at = now
@@ -142,7 +147,7 @@ class Peer:
             yield
 
     async def carry(self, line: Line) -> Refused | None:
-        """Let the session use a stream until it ends. Returns why it ended, or None if it broke."""
+        """Let the session use a stream until it ends; return why it ended, or None if it broke."""
         assert self.session is not None
         assert self._line is None
         self._line, self._ended, self._due = line, None, False
@@ -186,7 +191,7 @@ class Peer:
                         await line.drain()
 
     def _parted(self, *tasks: asyncio.Task[None]) -> Refused | None:
-        """Clean up after a stream. Returns why it ended."""
+        """Clean up after a stream; return why it ended."""
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, Refused):
@@ -278,7 +283,7 @@ class Peer:
                 raise Refused("stalled", f"read nothing for {_STALLED:g} seconds") from None
 
     async def _held_up(self, seconds: float) -> bool:
-        """Wait, because of the bandwidth limit. Returns whether this side has ended the stream."""
+        """Wait, because of the bandwidth limit; return whether this side has ended the stream."""
         if seconds > 0 and self._over is not None:
             await asyncio.wait((self._over,), timeout=seconds)
         return self._ended is not None

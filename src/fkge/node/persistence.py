@@ -32,8 +32,8 @@ class PersistentState:
     starts: int = 0  # how often the node was started, this time included (`lives` in the file)
     begun: bool = False  # training has started
     secret: int = field(default_factory=lambda: secrets.randbits(64))  # what tokens are drawn from
-    alignments: dict[str, str] = field(default_factory=dict)  # by peer, the id of the one in hand, in hex (`pacts`)
-    bases: dict[str, str] = field(default_factory=dict)  # by peer, a digest of what that alignment rests on
+    alignments: dict[str, str] = field(default_factory=dict)  # by peer, the id of the current one, in hex (`pacts`)
+    bases: dict[str, str] = field(default_factory=dict)  # by peer, a digest of what that alignment was made from
     ledger: Head | None = None  # how far it had come when it was last read; a ledger that is behind is not used
     admitted: dict[str, list[float]] = field(default_factory=dict)  # by peer; see `fkge.align.RateLimiter`
 
@@ -73,7 +73,7 @@ class PersistentState:
 
 
 def lock(folder: Path) -> FileLock:
-    """Hold a state folder, which is made if need be, so that no other process is this node at the same time.
+    """Hold a state folder, which is made if it does not exist, so that no other process is this node at the same time.
 
     Raises:
         NodeError: another process holds it.
@@ -84,7 +84,7 @@ def lock(folder: Path) -> FileLock:
 
 
 def workspace(config: NodeConfig) -> Workspace:
-    """The folder in which the owner's training is kept."""
+    """Return the folder in which the owner's training is kept."""
     return Workspace(config.state / "arms" / LABEL / config.node.name)
 
 

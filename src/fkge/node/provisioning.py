@@ -39,7 +39,8 @@ class Installed:
 def install(data: bytes, source: str, folder: Path, now: datetime, compare: Callable[[Kit], None]) -> Installed:
     """Install a kit in a site's folder and write the files a node starts from. A kit that is refused changes nothing.
 
-    Arguments and errors are those of `fkge.pki.site.check_kit`.
+    Args:
+        data, source, folder, now, compare: see `fkge.pki.site.check_kit`, and its errors.
     """
     checked = site.check_kit(data, source, folder, now, compare)
     notes = tuple(_write_files(folder, checked.kit, checked.previous))  # first: a repeated install completes them
@@ -142,7 +143,7 @@ def provision(consortium: Consortium, out: Path, now: datetime, days: int = DAYS
 
 
 def _has_key_here(path: Path, name: str, authority: Authority) -> bool:
-    """Whether a member's key is in its folder, or nowhere yet; raises `IdentityError` if it is there and revoked."""
+    """Return whether a member's key is in its folder, or nowhere yet; raise `IdentityError` if it was revoked."""
     held = authority.holding(name)
     key = fingerprint(read_key(path / KEY)) if (path / KEY).exists() else None
     if not held and any(line.fingerprint == key for line in authority.book.issued):

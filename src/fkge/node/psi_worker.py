@@ -35,7 +35,7 @@ Role = PsiClient | PsiHost
 
 @dataclass(frozen=True)
 class Turn:
-    """What a role does next: the frame to send, the keys found once it has, and why it stopped if it did."""
+    """The result of a role's turn: the frame to send, the keys found once it has them, and why it stopped if it did."""
 
     frame: bytes | None
     found: list[str] | None

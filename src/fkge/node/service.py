@@ -52,7 +52,7 @@ from fkge.privacy import Ledger
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a rehearsal has prepared for a node."""
+    """The store, job and alignments that a rehearsal has prepared for a node."""
 
     store: OwnerStore  # with its alignments and tokens
     job: Job
@@ -61,16 +61,19 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a node can be given in addition to its configuration, for recordings, rehearsals and tests."""
+    """Inputs of a node in addition to its configuration, for recordings, rehearsals and tests."""
 
     recording: Path | None = None  # a file to record everything that it receives and sends
     order: DeliveryOrder | None = None  # in which messages are delivered to the owner; as they arrive, if None
-    prepared: Prepared | None = None  # what it need not find out
+    prepared: Prepared | None = None  # by a rehearsal: the node then aligns with nobody
     observe: Emit | None = None  # called with everything that the owner's work notes, from the loop or its thread
 
 
 class Node:
     """A node that runs; `open_node` makes one. The `peers` of its `config` follow `peers.toml` while it does.
+
+    Args:
+        config, persistent, records: of the node, open; inputs: in addition to its configuration.
 
     Raises:
         SettingsError: the certificate is another owner's.
@@ -173,7 +176,7 @@ class Node:
         )  # fmt: skip
 
     def _members(self) -> set[str]:
-        """The other initial members."""
+        """Return the other initial members."""
         return {name for name, peer in self._peers.items() if peer.settings.founder}
 
     async def _begin(self) -> None:
@@ -403,7 +406,7 @@ def open_node(
     Args:
         config: what the node is.
         inputs: what it is given in addition to its configuration.
-        anew: put aside what it has reached, and begin again; what was spent stays spent.
+        anew: set its training state aside and start over; what was spent stays spent.
         echo: log to standard error, too.
 
     Raises:
@@ -420,6 +423,10 @@ def open_node(
 
 
 async def run_node(config: NodeConfig, inputs: Inputs | None = None, *, anew: bool = False, echo: bool = False) -> None:
-    """Run the node that `config` describes until it is stopped; see `open_node`."""
+    """Run the node that `config` describes until it is stopped.
+
+    Args:
+        config, inputs, anew, echo: see `open_node`.
+    """
     with open_node(config, inputs, anew=anew, echo=echo) as node:
         await node.run()

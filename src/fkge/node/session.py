@@ -84,7 +84,7 @@ class Session:
         return self.sent - len(self._kept)
 
     def following(self) -> bytes | None:
-        """The next frame to write, or None if there is none."""
+        """Return the next frame to write, or None if there is none."""
         if self._written < self.sent:
             kept = self._kept[self._written - self._acknowledged]
             self._written += 1
@@ -95,7 +95,7 @@ class Session:
         return None
 
     def confirm(self) -> bytes | None:
-        """A frame that confirms what was received, if the other side does not know yet."""
+        """Return a frame that confirms what was received, if the other side does not know yet."""
         if self._confirmed == self.received:
             return None
         self._confirmed = self.received
@@ -114,7 +114,7 @@ class Session:
         self._confirmed = self.received
 
     def confirmed(self, step: int) -> None:
-        """Drop the parts up to `step`, which the other side has received."""
+        """Drop the parts up to `step`, which the other side has received; raise `Refused` if it was never sent."""
         if step > self._written:
             raise Refused("out_of_order", f"step {step} was confirmed, and {self._written} is the last that was sent")
         for _ in range(step - self._acknowledged):
@@ -123,7 +123,7 @@ class Session:
     # -- in ------------------------------------------------------------------------------------------
 
     def receive(self, part: pb.Part) -> tuple[int, bytes] | None:
-        """Take in a part. Returns the channel and the message that it completes, or None.
+        """Take in a part; return the channel and the message that it completes, or None.
 
         Raises:
             Refused: the part is out of order, too long or malformed; nothing has changed.

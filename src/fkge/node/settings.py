@@ -101,7 +101,7 @@ class PeerSettings(Settings):
     )
     same: bool = Field(False, description="equal labels are the same thing, entities and relations alike")
     entities: str | None = Field(None, description="a file of links between entities: this owner's label, the peer's")
-    relations: str | None = Field(None, description="a file of links between relations, likewise")
+    relations: str | None = Field(None, description="a file of links between relations, in the same form")
     ask: bool = Field(True, description="it may ask this owner to translate for it; if not, this owner only receives")
     privacy: Literal["none", "paper", "dp"] = Field(
         "none", description="the least privacy mode under which anything is exchanged with it"
@@ -126,7 +126,7 @@ class PeerSettings(Settings):
         return _rate(self.bandwidth)
 
     def open_at(self, now: datetime) -> bool:
-        """Whether the peer may be connected at this time (aware, UTC)."""
+        """Return whether the peer may be connected at this time (aware, UTC)."""
         start, end = _minutes(self.hours)
         minute = now.hour * 60 + now.minute
         return start <= minute < end if start < end else minute >= start or minute < end
@@ -175,7 +175,13 @@ class NodeSettings(Settings):
 
 
 class NodeConfig:
-    """`node.toml` in `folder`, and the files that it names; in `federation`, the path of the ledger is filled in."""
+    """`node.toml` and the files that it names.
+
+    Args:
+        folder, node: of `node.toml`, and what it says.
+        federation: settings; the path of the ledger is filled in.
+        peers: rules by peer.
+    """
 
     def __init__(
         self, folder: Path, node: NodeSettings, federation: FederationSettings, peers: Mapping[str, PeerSettings]
@@ -216,7 +222,7 @@ class NodeConfig:
 
 
 def read_peers(path: Path, own: str) -> dict[str, PeerSettings]:
-    """Read `peers.toml` and check the files that it names; `own` is this node's name, which must not be in it."""
+    """Read `peers.toml` and check the files that it names; `SettingsError` for a wrong table, or one for `own`."""
     values = read_toml(path)
     tables: Any = values.pop("peers", {})
     if values or not isinstance(tables, dict):

@@ -12,7 +12,7 @@ from fkge.errors import NodeError
 
 
 class NodeState(StrEnum):
-    """Where a node is in its life cycle; the values are what `fkge status`, metrics and the log show."""
+    """The states of a node's life cycle; `fkge status`, metrics and the log show these values."""
 
     STARTING = "starting"  # opens its state folder, graph and control socket
     WAITING = "waiting"  # listens and dials; the other bootstrap members are not all here yet
@@ -23,11 +23,11 @@ class NodeState(StrEnum):
     DONE = "done"  # has spent its epochs and written its results; still serves peers
     STOPPING = "stopping"  # closes connections and saves
     STOPPED = "stopped"  # the process ends
-    FAILED = "failed"  # likewise
+    FAILED = "failed"  # the process ends
 
 
 class Trigger(StrEnum):
-    """What moves a node to another state. BUSY, READY and SLEEP are the protocol's states of its owner."""
+    """The triggers that move a node to another state. BUSY, READY and SLEEP are the protocol's states of its owner."""
 
     OPENED = "opened"
     AGREE = "agree"
@@ -63,7 +63,7 @@ TABLE: dict[NodeState, dict[Trigger, NodeState]] = {
 
 
 class LifeCycle:
-    """Where one node is in its life cycle, when that began (`started`), and `since` when it is in this state.
+    """The state of one node, when its life cycle began (`started`), and `since` when it is in this state.
 
     Args:
         clock: seconds since 1970.
@@ -80,7 +80,7 @@ class LifeCycle:
         return self.state in (NodeState.STOPPED, NodeState.FAILED)
 
     def move(self, trigger: Trigger) -> bool:
-        """Go to the state that `trigger` leads to. Returns whether it is another.
+        """Go to the state that `trigger` leads to; return whether it is another.
 
         Raises:
             NodeError: the pair is not in `TABLE`; the state stays as it is.

@@ -62,7 +62,7 @@ class TokenAgreement:
 
     @property
     def settled(self) -> Mapping[str, pb.Tokens]:
-        """What partners have sent that had agreed."""
+        """The messages of partners that had agreed."""
         return self._settled
 
     @property
@@ -71,7 +71,7 @@ class TokenAgreement:
         return self.partners - self._spoke - self._settled.keys()
 
     def messages(self) -> dict[str, pb.Tokens]:
-        """The tokens to send to each partner in this round, or once it is done."""
+        """Return the tokens to send to each partner in this round, or once it is done."""
         about = {"generation": self._generation, "round": self._round, "quiet": self._quiet}
         return {
             p: encode_tokens(
@@ -135,7 +135,7 @@ class TokenAgreement:
         self._spoke.clear()
 
     def _complete(self) -> bool:
-        """End the round, if every partner's tokens are here; whether they were."""
+        """End the round, if every partner's tokens are here; return whether they were."""
         received = self._received.get(self._round, {})
         if not self.partners <= received.keys() | self._settled.keys():
             return False

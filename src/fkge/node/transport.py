@@ -68,9 +68,12 @@ def library() -> Any:
 
 
 class Line:
-    """A stream to a peer, opened by either side; `where` is the other end's address, for the log.
+    """A stream to a peer, opened by either side.
 
-    `certificate` (PEM) is of the side that dialled; None where this side did, which gets the other's in its greeting.
+    Args:
+        stream, channel: of gRPC; `channel` only where this side dialled.
+        where: the other end's address, for the log.
+        certificate: PEM, of the side that dialled; None where this side did, which gets the other's in its greeting.
     """
 
     def __init__(self, stream: Any, where: str, certificate: bytes | None, channel: Any = None) -> None:
@@ -85,7 +88,7 @@ class Line:
         return None if data is self._eof else data
 
     async def write(self, frame: bytes) -> bool:
-        """Write a frame, once flow control allows it. Returns False if the stream is over."""
+        """Write a frame, once flow control allows it; return False if the stream is over."""
         return await self._unless_over(self._stream.write(frame)) is not self._eof
 
     async def _unless_over(self, step: Awaitable[Any]) -> Any:
@@ -137,7 +140,11 @@ class Transport:
         self._accepting: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int, accept: Callable[[Line], Awaitable[None]]) -> int:
-        """Listen; `accept` is called for each stream, which ends when it returns. Returns the port.
+        """Listen for streams, and return the port.
+
+        Args:
+            host, port: where; port 0 takes any that is free.
+            accept: called for each stream, which ends when it returns.
 
         Raises:
             NodeError: the port is taken, or gRPC would accept TLS 1.2.
@@ -207,7 +214,7 @@ class Transport:
 
 
 async def _takes_tls_1_2(host: str, port: int) -> bool:
-    """Whether the node's own port answers a handshake of TLS 1.2 with one of its own."""
+    """Return whether the node's own port answers a handshake of TLS 1.2 with one of its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -15,7 +15,7 @@ _SECONDS = 1.0  # between looks
 
 
 class PeersChanged(Event):
-    """`peers.toml` has changed. One that cannot be used is not reported so: what it said before stays in force."""
+    """`peers.toml` has changed. A file that cannot be used causes no such event, and the rules stay as they were."""
 
     peers: Mapping[str, PeerSettings]
 

@@ -52,7 +52,7 @@ class Issued(Settings):
 
 
 class Book(Settings):
-    """What an authority has written down: its members, and every certificate that it issued."""
+    """The records of an authority: its members, and every certificate that it issued."""
 
     kind: Literal["fkge.book.1"] = Field("fkge.book.1", description="what this is, and in which version")
     kits: int = Field(0, ge=0, description="number of the latest kits")
@@ -67,6 +67,9 @@ class Authority:
     """The authority in a folder: issues and revokes certificates, and writes kits. Made by `create` or `open`.
 
     Every change runs under a lock and from the book as it is on disk, so that two people can work with one folder.
+
+    Raises:
+        IdentityError: the key does not fit the certificate.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -118,7 +118,7 @@ def short_fingerprint(of: str | Fingerprinted) -> str:
 
 
 def matches_fingerprint(whole: str, given: str) -> bool:
-    """Whether what a person typed is this fingerprint, whole or short, in any grouping."""
+    """Return whether what a person typed is this fingerprint, whole or short, in any grouping."""
     digits = re.sub(r"[\s:.-]", "", given.strip().lower().removeprefix("sha256"))
     return len(digits) >= 32 and whole.removeprefix("sha256:").startswith(digits)
 

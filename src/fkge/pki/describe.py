@@ -20,7 +20,7 @@ from fkge.pki.trust import Trust, read_list
 Description = dict[str, str | int | list[str]]
 """Values by heading, for people and as JSON."""
 
-_UNCHECKED = f"not checked: there is no {AUTHORITY} beside it"
+_UNCHECKED = f"not checked: there is no {AUTHORITY} next to it"
 
 
 def describe(path: Path, now: datetime) -> Description:
@@ -46,7 +46,7 @@ def describe(path: Path, now: datetime) -> Description:
     if b"PRIVATE KEY-----" in start:
         raise IdentityError(
             "unreadable",
-            f"{path}: is a private key, which is never shown. Show the {CERTIFICATE} or {REQUEST} beside it",
+            f"{path}: is a private key, which is never shown. Show the {CERTIFICATE} or {REQUEST} in its folder",
         )
     if b"-----BEGIN CERTIFICATE REQUEST" in start:
         return _request(path, data)

@@ -1,4 +1,4 @@
-"""What the members of a consortium agree on, and the kit in which each site receives it.
+"""The agreement of a consortium's members, and the kit in which each site receives it.
 
 A `Consortium` is read from a TOML file that one person writes. A `Kit` is one JSON file for one site, signed as a
 whole by the authority; nothing in it is secret except the links. The kit's signature is over canonical JSON, which no

@@ -1,4 +1,4 @@
-"""What a site does for its identity: request a certificate, install a kit, renew; and the identity that results.
+"""Identity of a site: request a certificate, install a kit, renew; and the identity that results.
 
 A site's folder holds four files that count, and copies for other programs:
 
@@ -36,7 +36,11 @@ from fkge.pki.trust import SIGNATURE_PREFIX, Trust
 
 
 class Identity:
-    """A site's key, certificate and trust in others, by the kit in force. Made by `load`."""
+    """A site's key, certificate and trust in others, by the kit in force. Made by `load`.
+
+    Args:
+        folder, key, kit: the site's; trust: by the kit, or a later revocation list.
+    """
 
     def __init__(self, folder: Path, key: ec.EllipticCurvePrivateKey, kit: Kit, trust: Trust) -> None:
         certificate = certs.read_certificate(kit.certificate.encode())
@@ -96,7 +100,7 @@ def request(folder: Path, name: str, consortium: str) -> str:
     """Make a key and a request for a certificate; return the key's fingerprint, for the authority to compare.
 
     Args:
-        folder: the site's; made if need be.
+        folder: the site's; made if it does not exist.
         name, consortium: the owner's and the consortium's name.
 
     Raises:
@@ -120,7 +124,7 @@ def request(folder: Path, name: str, consortium: str) -> str:
 
 
 def renew(folder: Path) -> str:
-    """Make a new key and a request that the present key signs. Returns the new key's fingerprint.
+    """Make a new key and a request that the present key signs; return the new key's fingerprint.
 
     The present key and certificate stay in use until the kit for the new one is installed.
 

@@ -148,9 +148,10 @@ class Trust:
         return name
 
     def verify(self, certificate: bytes, data: bytes, signature: bytes) -> None:
-        """Check that `Identity.sign` made `signature` over `data` with a certificate's key.
+        """Check that `Identity.sign` made a signature; `check` checks whether the certificate is valid.
 
-        Whether the certificate is valid is not checked; `check` does that.
+        Args:
+            certificate: of the site that signed, PEM or DER; data, signature: what was signed, and the signature.
 
         Raises:
             IdentityError: forged.
@@ -164,7 +165,7 @@ class Trust:
             ) from None
 
     def update(self, data: bytes, source: str = "the revocation list") -> bool:
-        """Put a later revocation list in force and store it. Returns False if it is the one in force already.
+        """Put a later revocation list in force and store it; return False if it is the one in force already.
 
         Raises:
             IdentityError: as `read_list`, or old (its number is lower than that of the list in force, which stays).
@@ -177,7 +178,7 @@ class Trust:
         return True
 
     def reload(self) -> bool:
-        """Read the stored revocation list if its file changed. Returns True if a later one is in force now.
+        """Read the stored revocation list if its file changed; return True if a later one is in force now.
 
         Raises:
             IdentityError: as `update`; once for each change of the file. The list in force stays, as it does if the
@@ -220,7 +221,7 @@ def _consortium_of(authority: x509.Certificate) -> str:
 
 
 def _is_leaf(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is for both ends of a connection, and cannot issue others."""
+    """Return whether a certificate is for both ends of a connection, and cannot issue others."""
     extensions = certificate.extensions
     if any(e.critical and e.oid not in _KNOWN_EXTENSIONS for e in extensions):
         return False

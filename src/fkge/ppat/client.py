@@ -41,7 +41,7 @@ class PpatClient(Role[FromHost, FromClient | None]):
         self._rows = rows.detach().cpu().clone()
         self._neighbours = None if neighbours is None else neighbours.detach().cpu().to(rows.dtype)
         self._generator = generator
-        self._mapping = initial_mapping(rows.shape[1], host_dim, generator, rows.dtype)
+        self._mapping = _initial_mapping(rows.shape[1], host_dim, generator, rows.dtype)
         self._velocity = torch.zeros_like(self._mapping)
         self._batch = self._rows[:0]
         self._sent: FromClient | None = None
@@ -102,7 +102,7 @@ class PpatClient(Role[FromHost, FromClient | None]):
         return Samples(self._done, self._batch @ self._mapping)
 
 
-def initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+def _initial_mapping(rows: int, columns: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     """Return the identity where that exists; else a random matrix whose smaller side is orthonormal."""
     if rows == columns:
         return torch.eye(rows, dtype=dtype)

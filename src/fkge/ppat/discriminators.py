@@ -37,9 +37,13 @@ class Discriminators:
 
     @torch.no_grad()
     def descend(self, gradient: Tensor, lr: float, momentum: float) -> None:
-        """Take one step of SGD with momentum along `gradient`, (count, p).
+        """Take one step of SGD with momentum.
 
         A network whose step would overflow keeps its parameters: that a teacher broke would reveal something of raw Y.
+
+        Args:
+            gradient: (count, p).
+            lr, momentum: learning rate, and the part of the last step that is taken again.
         """
         velocity = momentum * self._velocity + gradient
         parameters = self.parameters - lr * velocity

@@ -37,7 +37,11 @@ def noisy_labels(votes: Tensor, teachers: int, lam: float, generator: torch.Gene
 
 
 def laplace(shape: tuple[int, ...], scale: float, generator: torch.Generator | Noise) -> Tensor:
-    """Draw Laplace noise, float64: the difference of two exponentials, or the determinant of 2 × 2 Gaussians."""
+    """Draw Laplace noise, float64: the difference of two exponentials, or the determinant of 2 × 2 Gaussians.
+
+    Args:
+        shape, scale: of the noise; generator: its source.
+    """
     if isinstance(generator, Noise):
         z = generator.normal(4, math.prod(shape)).double().view(4, *shape)
         return scale * (z[0] * z[1] - z[2] * z[3])
@@ -84,7 +88,12 @@ class Teachers:
 
 
 class Student:
-    """The discriminator that the client learns from. Y is never passed to it."""
+    """The discriminator that the client learns from. Y is never passed to it.
+
+    Args:
+        dim, dtype: width and type of the samples; settings: of the game.
+        generator: draws the initial weights.
+    """
 
     def __init__(self, dim: int, settings: PpatSettings, generator: torch.Generator, dtype: torch.dtype) -> None:
         self._settings = settings
@@ -159,11 +168,11 @@ class PpatHost(Role[FromClient, FromHost]):
 
     @property
     def price(self) -> dict[str, float]:
-        """What the votes so far cost at the δ of the settings, by `paper_epsilon`; also of a game that broke off.
+        """The cost of the votes so far at the δ of the settings, by `paper_epsilon`; also of a game that broke off.
 
         ``queries`` are the samples voted on, ``epsilon_paper_per_sample`` is ε̂ for that many: the figure to account
-        with. ``epsilon_paper_per_batch`` is what the paper reports, ε̂ as if a whole batch were one query: it guarantees
-        nothing. Without noise there is neither.
+        with. ``epsilon_paper_per_batch`` is what the paper reports, ε̂ as if a whole batch were one query: it
+        guarantees nothing. Without noise there is neither.
         """
         s, queries = self.settings, self._done * self.settings.batch_of(len(self._rows))
         per_sample, per_batch = (paper_epsilon(count, s.lam, s.delta) for count in (queries, self._done))

@@ -53,9 +53,12 @@ def price(releases: Iterable[Release], delta: float, method: str = "pld") -> flo
 
 
 def fits(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
-    """Return whether any accountant can prove that all releases together cost at most `epsilon` at `delta`.
+    """Return whether any accountant can prove that all releases together are within a budget.
 
     The fastest is asked first: RDP takes microseconds, PLD a tenth of a second, and only the end of a budget needs PLD.
+
+    Args:
+        releases: see `price`; epsilon, delta: the budget.
     """
     releases = list(releases)
     if all(_is_plain_gaussian(release) for release in releases):

@@ -68,7 +68,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Spent:
-    """What was paid for under a budget, whether it has left or not.
+    """The use of a budget: all that was paid for, whether it has left or not.
 
     Attributes:
         epsilon: what is charged: the exact ε where there is a closed form, else by PLD.
@@ -125,11 +125,11 @@ class Ledger:
         """Open a ledger and verify it; create it if there is none and `graph` is given.
 
         Args:
-            path: the database; LEDGER.key and LEDGER.anchor stand beside it.
+            path: the database; LEDGER.key and LEDGER.anchor are next to it.
             graph: the name of the graph it must belong to; None: any.
             budgets: what the owner allows from now on, one per unit; a change is recorded. None: as before.
                 Nothing may be released about a unit without a budget.
-            anchor: where to keep the anchor, best on another disk; None: where it was put first, or beside the ledger.
+            anchor: where to keep the anchor, best on another disk; None: where it was put first, or next to the ledger.
             at_least: the `head` that a checkpoint carries: the ledger must have come by it.
             accept_lost_anchor: continue though the anchor is gone; that is recorded.
 
@@ -242,9 +242,8 @@ class Ledger:
         """Count what leaves without any guarantee, in a tally for each thing and peer.
 
         Args:
-            what: the thing, as `Unprotected` names it.
-            peer: the peer that gets it.
-            nbytes: the size of all messages.
+            what: the thing, as `Unprotected` names it; peer: the peer that gets it.
+            nbytes: the size of all messages; `PrivacyError` if it is negative.
             times: the number of messages.
         """
         if nbytes < 0 or times < 1:
@@ -286,7 +285,7 @@ class Ledger:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """What the owner allows, sorted by unit."""
+        """The owner's budgets, sorted by unit."""
         with self._transaction():
             return self._budgets
 
@@ -298,7 +297,7 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """How far this ledger has come, for a checkpoint to carry: `Ledger.open(…, at_least=head)`."""
+        """The ledger's head, for a checkpoint to carry: `Ledger.open(…, at_least=head)`."""
         with self._transaction():
             return self._chain.head
 

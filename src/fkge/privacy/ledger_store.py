@@ -46,7 +46,7 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class Head:
-    """How far a ledger has come.
+    """The state of a ledger in short, to compare with a later one.
 
     Attributes:
         rows: number of rows.
@@ -84,7 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tally:
-    """How often, and how many bytes of, one thing went to one peer."""
+    """Messages of one kind to one peer: their number, and their bytes."""
 
     notes: int = 0
     nbytes: int = 0
@@ -204,7 +204,11 @@ class Chain:
         self._move_to(replace(self.head, rows=number, chain=chain))
 
     def note(self, what: str, peer: str, nbytes: int, times: int = 1) -> None:
-        """Count up the tally of `what` for `peer`, within a transaction."""
+        """Count up a tally, within a transaction.
+
+        Args:
+            what, peer: the thing, and whom it went to; nbytes, times: the size of all messages, and their number.
+        """
         before = self.tallies.get((what, peer), Tally())
         after = Tally(before.notes + times, before.nbytes + nbytes)
         self.tallies = {**self.tallies, (what, peer): after}

@@ -85,7 +85,11 @@ def moment(orders: npt.NDArray[np.float64], lam: float, margin: int | None) -> n
 
 
 def paper_epsilon(queries: int, lam: float, delta: float) -> float:
-    """Return ε̂ of so many queries, whatever their votes were; it may be published. See `PaperMoments`."""
+    """Return ε̂ of so many queries, whatever their votes were; it may be published.
+
+    Args:
+        queries: how many; lam, delta: see `PaperMoments`.
+    """
     moments = PaperMoments(lam, delta)
     moments.add_bound(queries)
     return moments.epsilon

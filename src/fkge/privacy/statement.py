@@ -1,4 +1,4 @@
-"""What a ledger says: every ε with its unit, relation and δ, and what it does not cover."""
+"""The content of a ledger in words: every ε with its unit, relation and δ, and what it does not cover."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNCOVERED = (
 
 
 def describe(ledger: Ledger) -> LedgerStatement:
-    """The whole ledger; an infinite ε is None."""
+    """Return the whole ledger; an infinite ε is None."""
     budgets = []
     for budget in ledger.budgets:
         spent = {name: _finite(value) for name, value in vars(ledger.spent(budget)).items()}

@@ -1,6 +1,6 @@
-"""What every tamper-evident log shares: linked hashes, a key, and an anchor that remembers how far the log had come.
+"""Parts of every tamper-evident log: linked hashes, a key, and an anchor that remembers the log's last position.
 
-Record n carries its number and a hash over its content and the hash of record n − 1. Beside the log stand a key, which
+Record n carries its number and a hash over its content and the hash of record n − 1. Next to the log are a key, which
 only its owner may read, and an anchor: a small file, replaced in one step after the log has grown, with the number of
 records, the latest hash, and a seal made with the key. Two logs are built of these parts:
 
@@ -9,7 +9,7 @@ records, the latest hash, and a seal made with the key. Two logs are built of th
 
 A record that was altered, moved, inserted or removed breaks the chain. A log that is shorter than its anchor was rolled
 back or cut off; one with another hash at the anchor's position has another history. One that is longer is what a crash
-leaves; each log says how much longer it may be. A missing key or anchor is an error, never a reason to start anew.
+leaves; each log says how much longer it may be. A missing key or anchor is an error: a log never starts over by itself.
 
 Not detected from within: a log and its anchor that were put back to an older state together, which only a hash kept
 elsewhere shows; and a log that was rewritten by somebody who has the key.
@@ -55,7 +55,12 @@ class Companions(Generic[Anchor]):
         self.log, self.key, self.anchor, self._form, self._advice = log, key, anchor, form, advice
 
     def error(self, problem: str, advice: str | None = None, *, place: str | Path | None = None) -> LedgerError:
-        """Return the error that says `problem` at `place`, and `advice`; by default the log's own."""
+        """Return an error about the log.
+
+        Args:
+            problem: what is wrong, without a full stop.
+            advice, place: what to do, and where it is; by default the log's own.
+        """
         return LedgerError(f"{place or self.log}: {problem}. {advice or self._advice}")
 
     def create_key(self) -> None:

@@ -14,7 +14,7 @@ STATES: Mapping[str, tuple[Shape, str]] = {
     "private": ("diamond", "apart"), "lone": ("square", "apart"), "scoring": ("diamond", "idle"),
     "done": ("circle", "done"), "dead": ("cross", "dead"),
 }  # fmt: skip
-"""Shape and role of each state of an owner; the word is shown beside it."""
+"""Shape and role of each state of an owner; the word is shown next to it."""
 
 Shares = Mapping[str, Mapping[str, int]]
 """Number of entities in common, by owner and peer."""
@@ -107,7 +107,7 @@ def network(history: History, shares: Shares | None = None, arm: str | None = No
     height = bottom - top + 2 * edge
     at = {owner: (width / 2 + x, edge - top + y) for owner, (x, y) in zip(owners, places, strict=True)}
     samples = [Sample("stroke", "edge", "shares entities (thicker: more)")]
-    if crowded:  # no room for the words beside the owners
+    if crowded:  # no room for the words next to the owners
         states = dict.fromkeys(course.state for course in stage.courses.values())
         samples += [Sample(*STATES.get(state, STATES["idle"]), state) for state in states]
     live = [(peer, o) for o, c in stage.courses.items() if c.state == "translating" for peer in c.peers if peer in at]
@@ -127,7 +127,7 @@ def network(history: History, shares: Shares | None = None, arm: str | None = No
 
 
 def _place(i: int, many: int, radius: float) -> tuple[float, float]:
-    """The i-th of `many` points on a circle around (0, 0), the first at the top; a single owner is in the centre."""
+    """Return the i-th of `many` points on a circle around (0, 0), from the top; a single owner is in the centre."""
     angle = math.tau * i / many - math.pi / 2
     radius = 0 if many == 1 else radius
     return radius * math.cos(angle), radius * math.sin(angle)

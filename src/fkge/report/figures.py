@@ -206,7 +206,7 @@ _Bar = tuple[float, float, int, tuple[str, ...]]
 
 
 def _merged(spans: Sequence[Span], now: float, limit: float, x: Scale) -> list[_Bar]:
-    """Spans of one kind as (start, end, number, peers); those less than a pixel apart are merged."""
+    """Return spans of one kind as (start, end, number, peers); those less than a pixel apart are merged."""
     found: list[_Bar] = []
     for span in sorted(spans, key=lambda span: span.start):
         start, stop = span.start, min(limit, now if span.end is None else span.end)
@@ -221,7 +221,7 @@ def _merged(spans: Sequence[Span], now: float, limit: float, x: Scale) -> list[_
 
 
 def _last(stage: Stage, course: Course) -> float:
-    """The end of an owner's last work. What takes no time, as on an engine's own clock, does not count."""
+    """Return the end of an owner's last work, leaving out what takes no time, as on an engine's own clock."""
     ends = [stage.end if span.end is None else span.end for span in course.spans
             if span.kind != "sleep" and (span.end is None or span.end > span.start)]  # fmt: skip
     return max(ends + [test.time for test in course.tests], default=0.0)
@@ -336,7 +336,7 @@ def spending(history: History, budget: float | None = None, *, width: int = 360)
 
 
 def _arms(history: History) -> list[str]:
-    """Arms of a history, the federated one first."""
+    """Return the arms of a history, the federated one first."""
     return [arm for arm in ARMS if arm in history.stages] + [arm for arm in history.stages if arm not in ARMS]
 
 

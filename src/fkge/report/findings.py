@@ -1,4 +1,4 @@
-"""What a simulation found, in sentences, losses too: each is made from numbers and intervals of the result.
+"""The findings of a simulation in sentences, losses too: each is made from numbers and intervals of the result.
 
 A gain or a loss is a difference whose 95% interval (paired bootstrap over the owner's test facts) excludes zero; every
 other difference may be chance, and the sentence says so.
@@ -53,37 +53,37 @@ def comparisons(
 
 
 def scores_by_arm(owner: OwnerResult, part: str) -> dict[str, Scores]:
-    """Scores of an owner on one part of its test facts, by arm."""
+    """Return the scores of an owner on one part of its test facts, by arm."""
     return {arm: report.test[part] for arm, report in owner.arms.items() if part in report.test}
 
 
 def arms_with(result: SimulationResult, part: str) -> list[str]:
-    """Arms in which any owner has scores on one part of its test facts, in the order they ran."""
+    """Return the arms in which any owner has scores on one part of its test facts, in the order they ran."""
     return list(dict.fromkeys(arm for owner in result.owners.values() for arm in scores_by_arm(owner, part)))
 
 
 def means(result: SimulationResult, part: str) -> dict[str, Scores]:
-    """Mean scores over owners on one part of the test facts, by arm."""
+    """Return mean scores over owners on one part of the test facts, by arm."""
     return {arm: parts[part] for arm, parts in result.mean.items() if part in parts}
 
 
 def federated(result: SimulationResult) -> dict[str, OwnerReport]:
-    """What each owner reached in the federated arm, for owners that have finished it."""
+    """Return the owners' reports on the federated arm, for owners that have finished it."""
     return {name: owner.arms["federated"] for name, owner in result.owners.items() if "federated" in owner.arms}
 
 
 def privacy_accounts(result: SimulationResult) -> dict[str, PrivacyAccount]:
-    """What each owner's ledger says about the federated arm."""
+    """Return the owners' privacy accounts of the federated arm."""
     return {name: report.privacy for name, report in federated(result).items() if report.privacy is not None}
 
 
 def blends(result: SimulationResult) -> dict[str, Blend]:
-    """How each owner blended its federated model with a lone one, where it did."""
+    """Return the blends of federated models with lone ones, by owner."""
     return {name: report.blend for name, report in federated(result).items() if report.blend is not None}
 
 
 def cpu_seconds(result: SimulationResult) -> dict[str, float]:
-    """CPU seconds of all owners in the federated arm, by activity."""
+    """Return CPU seconds of all owners in the federated arm, by activity."""
     found = [report.seconds for report in federated(result).values()]
     activities = dict.fromkeys(activity for seconds in found for activity in seconds)
     return {activity: sum(seconds.get(activity, 0.0) for seconds in found) for activity in activities}
@@ -113,7 +113,7 @@ def _outcome(result: SimulationResult, part: str, over: str = "control") -> _Out
 
 
 def headline(result: SimulationResult) -> str:
-    """The main finding, as one sentence."""
+    """Return the main finding, as one sentence."""
     for part, facts in PARTS.items():
         outcome = _outcome(result, part)
         gained, lost, unsure = outcome
@@ -132,7 +132,7 @@ def headline(result: SimulationResult) -> str:
 
 
 def findings(result: SimulationResult) -> list[str]:
-    """Who gained on what, by how much, who did not, who lost; means of all arms; baselines; warnings."""
+    """Return who gained on what and by how much, who did not, who lost; means of all arms; baselines; warnings."""
     sentences = [sentence for part in PARTS for sentence in _findings_on(result, part)]
     sentences = sentences or [_why_nothing_is_compared(result)]
     for part, facts in PARTS.items():
@@ -152,7 +152,7 @@ def _why_nothing_is_compared(result: SimulationResult) -> str:
 
 
 def _who(outcome: _Outcome) -> str:
-    """Those that gained: ``All three owners``, ``Two of four owners``."""
+    """Return those that gained: ``All three owners``, ``Two of four owners``."""
     gained, many = len(outcome.gained), outcome.owners
     if gained < many:
         return f"{count_word(gained).capitalize()} of {count_word(many)} owners"
@@ -186,17 +186,17 @@ def _findings_on(result: SimulationResult, part: str) -> list[str]:
 
 
 def _amounts(differences: Mapping[str, float]) -> str:
-    """``+.012 to +.083 MRR``, or the one there is."""
+    """Return ``+.012 to +.083 MRR``, or the one there is."""
     return f"{_span([signed(bound(differences.values())) for bound in (min, max)])} MRR"
 
 
 def _span(ends: Sequence[str]) -> str:
-    """``LOW to HIGH``, or the one that both are."""
+    """Return ``LOW to HIGH``, or the one that both are."""
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def _warnings(result: SimulationResult) -> list[str]:
-    """A warning where owners have few test facts of a kind."""
+    """Return a warning where owners have few test facts of a kind."""
     parts = []
     for part in PARTS:
         counts = {name: report.test[part].triples for name, report in federated(result).items() if part in report.test}
@@ -208,7 +208,7 @@ def _warnings(result: SimulationResult) -> list[str]:
 
 
 def _against_baselines(result: SimulationResult) -> list[str]:
-    """The federation compared with a server, and with controls that must not gain."""
+    """Return the federation compared with a server, and with controls that must not gain."""
     sentences = []
     for arm, what in _BASELINES.items():
         for part, facts in PARTS.items():
@@ -223,7 +223,7 @@ def _against_baselines(result: SimulationResult) -> list[str]:
 
 
 def fairness(result: SimulationResult) -> list[str]:
-    """What makes the comparison fair, and how far it reaches."""
+    """Return sentences on the conditions that make the comparison fair, and on their limits."""
     sentences = []
     if "control" in result.arms:
         if result.private_epochs:
@@ -236,7 +236,7 @@ def fairness(result: SimulationResult) -> list[str]:
             sentences.append(
                 f"Equal compute: each owner trains for {result.epochs:,} epochs federated and {result.lone_epochs:,} "
                 "without peers, and blends the two models as its validation triples say; its control spends as many "
-                "on two models without peers, from two seeds, and blends them likewise. An owner to whom its peers "
+                "on two models without peers, from two seeds, and blends them, too. An owner to whom its peers "
                 "bring nothing trains once more without them."
             )
         else:
@@ -259,7 +259,7 @@ def fairness(result: SimulationResult) -> list[str]:
 
 
 def privacy(result: SimulationResult) -> list[str]:
-    """What protects what was sent, and what it does not cover."""
+    """Return sentences on the protection of what was sent, and on what it does not cover."""
     mode, accounts = result.privacy.mode, privacy_accounts(result)
     sentences = []
     if result.policies:
@@ -301,7 +301,7 @@ def privacy(result: SimulationResult) -> list[str]:
 
 
 def _spent(unit: str, budgets: Sequence[BudgetAccount]) -> str:
-    """``Spent: ε = 7.9 to 8 of 8 at δ = 1e-05, for one triple (add or remove). ``"""
+    """Return ``Spent: ε = 7.9 to 8 of 8 at δ = 1e-05, for one triple (add or remove). ``"""
     values = sorted(float("inf") if b.spent.epsilon is None else b.spent.epsilon for b in budgets)
     limits = {b.epsilon for b in budgets}
     of = f" of {epsilon(next(iter(limits)))}" if len(limits) == 1 and None not in limits else ""
@@ -313,7 +313,7 @@ def _spent(unit: str, budgets: Sequence[BudgetAccount]) -> str:
 
 
 def cost(result: SimulationResult, *, resumed: bool = False) -> list[str]:
-    """Wall time of all arms; CPU seconds and bytes of the federated one.
+    """Return wall time of all arms; CPU seconds and bytes of the federated one.
 
     Args:
         result: of a simulation.

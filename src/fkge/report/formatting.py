@@ -10,7 +10,7 @@ MINUS = "−"
 
 
 def score(value: float | None, places: int = 3) -> str:
-    """A score without its leading zero: ``.312``; empty if there is none."""
+    """Return a score without its leading zero: ``.312``; empty if there is none."""
     if value is None or not math.isfinite(value):
         return ""
     text = f"{abs(value):.{places}f}"
@@ -19,29 +19,29 @@ def score(value: float | None, places: int = 3) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference with its sign, with a fourth place where three would round to zero: ``+.0004``."""
+    """Return a difference with its sign, with a fourth place where three would round to zero: ``+.0004``."""
     places = 4 if 0 < abs(value) < 0.0005 else 3
     text = score(value, places)
     return text if text.startswith(MINUS) or not text.strip(".0") else "+" + text
 
 
 def interval(low: float, high: float) -> str:
-    """An interval: ``−.010 … +.021``."""
+    """Return an interval: ``−.010 … +.021``."""
     return f"{signed(low)} … {signed(high)}"
 
 
 def p_value(p: float) -> str:
-    """A p-value: ``.030``, ``<.001``."""
+    """Return a p-value: ``.030``, ``<.001``."""
     return "<.001" if p < 0.001 else score(p)
 
 
 def epsilon(value: float | None) -> str:
-    """ε with four digits at most; ∞ if there is no bound."""
+    """Return ε with four digits at most; ∞ if there is no bound."""
     return "∞" if value is None or not math.isfinite(value) else f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """``0.8 s``, ``42 s``, ``9 min 36 s``, ``3 h 20 min``."""
+    """Return ``0.8 s``, ``42 s``, ``9 min 36 s``, ``3 h 20 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if round(seconds) < 3600:
@@ -52,7 +52,7 @@ def duration(seconds: float) -> str:
 
 
 def byte_size(nbytes: float) -> str:
-    """``840 B``, ``29 kB``, ``4.1 GB``."""
+    """Return ``840 B``, ``29 kB``, ``4.1 GB``."""
     units = ("B", "kB", "MB", "GB", "TB")
     for unit in units:
         if nbytes < 999.5 or unit == units[-1]:
@@ -62,12 +62,12 @@ def byte_size(nbytes: float) -> str:
 
 
 def date(seconds: float) -> str:
-    """A time in seconds since 1970: ``2026-11-16 17:32 UTC``."""
+    """Return a time in seconds since 1970: ``2026-11-16 17:32 UTC``."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def thousands(n: int | None) -> str:
-    """``1,234,567``."""
+    """Return ``1,234,567``."""
     return "" if n is None else f"{n:,}"
 
 
@@ -75,10 +75,10 @@ _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def count_word(n: int) -> str:
-    """A small number in words."""
+    """Return a small number in words."""
     return _COUNTS[n] if n < len(_COUNTS) else f"{n:,}"
 
 
 def listing(words: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Return ``a``, ``a and b``, ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""

@@ -1,8 +1,9 @@
 """Write the report on a run's folder (`fkge report`, `fkge demo`): one HTML page that needs nothing else, and its
 figures.
 
-The page is made from the Jinja2 templates in ``templates/``; what it says stands there. To show a new field of a
-result, add it to `fkge.experiment.results`, set it in `fkge.experiment.simulation`, and show it in ``simulation.html``.
+The page is made from the Jinja2 templates in ``templates/``; what it says stands there. To show a new field of an
+owner's result, declare it in `fkge.experiment.results`, fill it in `OwnerResult.of`, and show it in
+``simulation.html``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _versions() -> str:
 
 
 def _draw_all(found: SimulationRun | TrainingRun) -> dict[str, str]:
-    """Every figure that the run has data for, by name."""
+    """Return every figure that the run has data for, by name."""
     if isinstance(found, TrainingRun):
         return {"curve": draw.curve(found.validations)}
     history, result = found.history, found.result
@@ -123,7 +124,7 @@ def _draw_all(found: SimulationRun | TrainingRun) -> dict[str, str]:
 
 
 def _png(svg: str) -> bytes:
-    """A figure as PNG, in light colours; with the DejaVu fonts of matplotlib where that is installed."""
+    """Return a figure as PNG, in light colours; with the DejaVu fonts of matplotlib where that is installed."""
     import resvg_py
 
     matplotlib = importlib.util.find_spec("matplotlib")

@@ -48,7 +48,7 @@ class SimulationRun:
 
     @property
     def clock(self) -> str:
-        """What the times of the history are."""
+        """The clock of the history's times, as the label of an axis."""
         return clock_of(self.result.engine)
 
 
@@ -63,7 +63,7 @@ class TrainingRun:
 
 
 def clock_of(engine: str) -> str:
-    """What the times in the trace of an engine are, as the label of an axis."""
+    """Return the clock of an engine's trace, as the label of an axis."""
     return "seconds of the engine's own clock" if engine in ("in-process", "ray") else "seconds"
 
 

@@ -85,7 +85,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
-    """Round values within [low, high] for an axis: multiples of 1, 2 or 5 times a power of ten, at least one."""
+    """Return round values within [low, high] for an axis: multiples of 1, 2 or 5 times a power of ten, at least one."""
     span = high - low
     if not (math.isfinite(span) and span > 0):
         return [low]
@@ -99,7 +99,7 @@ def ticks(low: float, high: float, at_most: int = 5) -> list[float]:
 
 
 def labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[float], list[str]]:
-    """Ticks, and labels of scores with as many decimal places as distinguish them."""
+    """Return ticks, and labels of scores with as many decimal places as distinguish them."""
     step = min((b - a for a, b in pairwise(values)), default=0.1)
     places = next((p for p in range(1, 5) if abs(round(step, p) - step) < 1e-9), 5)
     labels = [score(value, places) if value else "0" for value in values]
@@ -107,7 +107,7 @@ def labelled(values: Sequence[float], signs: bool = False) -> tuple[Sequence[flo
 
 
 def around(values: Sequence[float], margin: float = 0.08) -> tuple[float, float]:
-    """The range of `values`, extended by a margin at both ends."""
+    """Return the range of `values`, extended by a margin at both ends."""
     low, high = min(values), max(values)
     air = (high - low) * margin or abs(high) * margin or 0.01
     return low - air, high + air

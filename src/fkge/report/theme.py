@@ -27,12 +27,12 @@ FIGURES = (Path(__file__).parent / "templates" / "figures.css").read_text(encodi
 
 
 def properties(palette: dict[str, str]) -> str:
-    """CSS declarations of custom properties."""
+    """Return CSS declarations of custom properties."""
     return " ".join(f"--{name}: {colour};" for name, colour in palette.items())
 
 
 def colours() -> str:
-    """The style sheet of custom properties: light; dark where the reader or the switch says so; light on paper."""
+    """Return the style sheet of custom properties: light, or dark where the reader or the switch says so."""
     light, dark = properties(LIGHT), properties(DARK)
     return (
         f":root {{ color-scheme: light dark; --font: {FONT}; {light} }}\n"

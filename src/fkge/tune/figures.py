@@ -20,7 +20,7 @@ MARKS: Mapping[str, tuple[Shape, str, str]] = {
 
 
 def value_text(value: Any) -> str:
-    """The value of a setting, with three digits."""
+    """Return the value of a setting, with three digits."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _number(value) if isinstance(value, float) else str(value)
@@ -110,7 +110,7 @@ def slice_of(found: PhaseResult, parameter: Parameter) -> str:
 
 
 def slices(found: PhaseResult, parameters: Sequence[Parameter], most: int = 6) -> list[Parameter]:
-    """The parameters worth a slice: the most important ones of which trials have at least two values.
+    """Return the parameters worth a slice: the most important ones of which trials have at least two values.
 
     Args:
         found: a phase of a search.

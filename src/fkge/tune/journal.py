@@ -31,7 +31,7 @@ WARMUP = 2
 """Validations after which a trial may be pruned: some models learn slowly at first."""
 
 FEWEST = 8
-"""Trials from which the importance of settings is told."""
+"""Trials from which the importance of settings is computed."""
 
 RETRIED = "retried"
 _ENDED = "ended"
@@ -99,7 +99,7 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def study(self, phase: Phase, worker: int = 0) -> optuna.Study:
-        """The study of a phase, made if there is none, with a sampler seeded for the next trial.
+        """Return the study of a phase, made if there is none, with a sampler seeded for the next trial.
 
         The same seed and the same trials so far lead to the same proposal, whether or not the search was interrupted.
 
@@ -176,12 +176,12 @@ class Journal:
                 study.tell(trial.number, state=self._states.FAIL)
 
     def rows(self, phase: Phase) -> list[TrialRow]:
-        """The trials of a phase that have begun."""
+        """Return the trials of a phase that have begun."""
         trials = self.study(phase).get_trials(deepcopy=False)
         return [_row(trial) for trial in trials if trial.state != self._states.WAITING]
 
     def importance(self, phase: Phase) -> dict[str, float]:
-        """The importance of each parameter, largest first; empty where there are too few trials to tell.
+        """Return the importance of each parameter, largest first; empty where there are too few trials to tell.
 
         Pruned trials count with what they had reached: on few trials leaving them out would leave out most of what is
         known about bad settings.
@@ -207,7 +207,7 @@ class Journal:
 
 
 def _row(trial: optuna.trial.FrozenTrial) -> TrialRow:
-    """What the journal says of a trial."""
+    """Return a trial as the journal has it."""
     told, name = trial.user_attrs, trial.state.name.lower()
     ended = STATES.get(told.get(_ENDED, ""), "failed" if name in ("fail", "complete", "pruned") else "running")
     unknown: Values = {
@@ -219,6 +219,6 @@ def _row(trial: optuna.trial.FrozenTrial) -> TrialRow:
 
 
 def best_of(rows: Sequence[TrialRow]) -> TrialRow | None:
-    """The trial with the highest score, the first one of equals; None if none has a score."""
+    """Return the trial with the highest score, the first one of equals; None if none has a score."""
     scored = (row for row in rows if row.score is not None)
     return max(scored, key=lambda row: (row.score or 0.0, -row.number), default=None)

@@ -139,7 +139,7 @@ class FederationObjective:
         return Attempt(course.mean, course.epoch, course.best_epoch, ended)
 
     def _owner(self, store: OwnerStore, settings: FederationSettings, course: _Course) -> _TunedOwner:
-        """The owner with other settings, and what it knows of its peers to match."""
+        """Return the owner with other settings, and what it knows of its peers to match."""
         trains = {
             name: TrainSettings.build(settings.train.model_dump() | dict(own), f"owner {name}")
             for name, own in self._own.items()
@@ -201,7 +201,7 @@ class _Course:
             self.best_epoch = max(self.best_epoch, epoch)
 
     def stop(self) -> bool:
-        """Whether the engine is to end the run."""
+        """Return whether the engine is to end the run."""
         if self.ended is None:
             self.ended = self.limit()
         return self.ended is not None
@@ -247,7 +247,7 @@ class _TunedOwner(SimulatedOwner):
 
 
 def brief(settings: SettingValues) -> str:
-    """Settings in a few words, for a line of progress."""
+    """Return settings in a few words, for a line of progress."""
     values = {key.rpartition(".")[2] if key.startswith("train.") else key: value for key, value in settings.items()}
     words = [str(values[key]) for key in ("model", "loss") if key in values]
     for key in ("dim", "optimizer", "lr", "batch"):

@@ -19,12 +19,12 @@ Values = dict[str, Any]
 
 SECTION = "train."
 DIGITS = 4
-"""Of proposed numbers, so that a recipe can be read; they are trained with as they stand there."""
+"""Digits of proposed numbers, so that a recipe can be read; trials train with the rounded numbers."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is searched, around a start, beside what is fixed.
+    """The settings that are searched, around a start, and those that are fixed.
 
     Attributes:
         start: every setting of the first trial.
@@ -39,7 +39,7 @@ class Proposal:
 
     @classmethod
     def around(cls, start: Settings, fixed: SettingValues, *, lone: bool = False) -> Proposal:
-        """What is searched around settings.
+        """Return the proposal around a start.
 
         Args:
             start: of the first trial, the fixed ones included.
@@ -55,7 +55,7 @@ class Proposal:
 
     @property
     def _section(self) -> str:
-        """What the keys of a training's settings begin with."""
+        """The beginning of the keys of a training's settings."""
         return SECTION if issubclass(self.kind, FederationSettings) else ""
 
     def suggest(self, trial: optuna.Trial) -> Values:
@@ -63,7 +63,7 @@ class Proposal:
         return self._walk(lambda parameter: _suggest(trial, parameter))
 
     def settings(self, values: SettingValues) -> Any:
-        """The settings of these values.
+        """Return the settings of these values.
 
         Raises:
             SettingsError: they cannot work.
@@ -71,7 +71,7 @@ class Proposal:
         return self.kind.build(nested(values))
 
     def first(self) -> list[Values]:
-        """The parameters of the first trials: of the start, then of the variants that what is fixed allows."""
+        """Return the parameters of the first trials: of the start, then of the variants that what is fixed allows."""
         section, found = self._section, [self.parameters_of(self.start)]
         for variant in space.VARIANTS:
             changes = {section + key: value for key, value in variant.items()}
@@ -84,7 +84,7 @@ class Proposal:
         return found
 
     def parameters_of(self, values: SettingValues) -> Values:
-        """The parameters, by label, by which a trial has these values."""
+        """Return the parameters, by label, by which a trial has these values."""
         found: Values = {}
 
         def take(parameter: Parameter) -> Any:
@@ -98,7 +98,7 @@ class Proposal:
         return found
 
     def _walk(self, value_of: Any) -> Values:
-        """All settings, where `value_of` says the value of each parameter that matters."""
+        """Return all settings, where `value_of` says the value of each parameter that matters."""
         values, section = dict(self.start), self._section
         taken: set[str] = set(self.fixed)
         for parameter in self.parameters:
@@ -121,22 +121,22 @@ class Proposal:
         return values
 
     def _as_at_the_start(self, parameter: Parameter, values: SettingValues) -> bool:
-        """Whether everything that a parameter depends on is as at the start, so that its value there is meant."""
+        """Return whether all that a parameter depends on is as at the start, so that its value there applies."""
         return all(_lower(values[key]) == _lower(self.start[key]) for key in parameter.when)
 
 
 def holds(when: Condition, values: SettingValues) -> bool:
-    """Whether the values fulfil a condition; the names of models may be written in any case."""
+    """Return whether the values fulfil a condition; the names of models may be written in any case."""
     return all(_lower(values[key]) in map(_lower, allowed) for key, allowed in when.items())
 
 
 def flat(settings: Settings) -> Values:
-    """All settings by key, those of a section as ``section.key``."""
+    """Return all settings by key, those of a section as ``section.key``."""
     return _flat(settings, lambda one: type(one).model_fields)
 
 
 def given(settings: Settings) -> Values:
-    """Those settings, by key, that were given and are not defaults by themselves."""
+    """Return the settings, by key, that were given and are not defaults by themselves."""
     return _flat(settings, lambda one: one.model_fields_set)
 
 
@@ -149,7 +149,7 @@ def _flat(settings: Settings, keys: Callable[[Settings], Iterable[str]], prefix:
 
 
 def nested(values: SettingValues) -> Values:
-    """The reverse of `flat`, for `Settings.build`."""
+    """Return the reverse of `flat`, for `Settings.build`."""
     found: Values = {}
     for key, value in values.items():
         section, dot, name = key.rpartition(".")
@@ -167,7 +167,7 @@ def _prefixed(parameter: Parameter) -> Parameter:
 
 
 def _widened(parameter: Parameter, start: SettingValues) -> Parameter:
-    """The parameter with the start's value among its own, if it matters there."""
+    """Return the parameter with the start's value among its own, if it matters there."""
     value, domain = start[parameter.key], parameter.domain
     if value is None or not holds(parameter.when, start):
         return parameter
@@ -180,7 +180,7 @@ def _widened(parameter: Parameter, start: SettingValues) -> Parameter:
 
 
 def _within(domain: Choice | Range, value: Any) -> Any:
-    """The value of the domain that is nearest to `value`."""
+    """Return the value of the domain that is nearest to `value`."""
     if isinstance(domain, Choice):
         return next((known for known in domain.values if _lower(known) == _lower(value)), domain.values[0])
     if value is None:

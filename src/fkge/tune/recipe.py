@@ -1,4 +1,4 @@
-"""What a search writes: its best settings as a TOML file, for ``--config``, and its page.
+"""Write the results of a search: its best settings as a TOML file, for ``--config``, and its page.
 
 The page is one HTML file that needs nothing else, made from ``report/templates/tune.html``.
 """
@@ -22,7 +22,7 @@ LOCAL = ("seed", "device", "threads", "kernels")
 
 
 def recipe_text(spec: Spec, found: PhaseResult, settings: TrainSettings | FederationSettings) -> str:
-    """The recipe of a phase's best trial, with comments that say where it comes from.
+    """Return the recipe of a phase's best trial, with comments that say where it comes from.
 
     Args:
         spec: of the search.
@@ -72,7 +72,7 @@ def write_page(path: Path, spec: Spec, found: TuneResult, recipe: str) -> None:
 
 
 def _toml(settings: Settings) -> str:
-    """The settings that differ from the defaults, and those that make a training what it is."""
+    """Return the settings that differ from the defaults, and those that make a training what it is."""
     lines, sections = list[str](), dict[str, str]()
     for key, field in type(settings).model_fields.items():
         value: Any = getattr(settings, key)

@@ -1,4 +1,4 @@
-"""What is searched: settings, their values, and the settings under which each of them matters. This module is data.
+"""The search space: settings, their values, and the settings under which each of them matters. This module is data.
 
 `TRAIN` is for every training and `FEDERATED` for a federation; `start` is where a search starts, and `VARIANTS` are
 tried after it, before the sampler proposes anything. `fkge.tune.proposal` turns them into settings.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fkge.embed.losses import LOSSES
 from fkge.embed.recommended import recommended_settings
 from fkge.federation.recommended import SCHEDULE
 from fkge.settings import SettingValues
@@ -66,8 +67,8 @@ class Parameter:
 PRODUCT = ("ComplEx", "DistMult")
 DISTANCE = ("RotatE", "TransE")
 PROJECTING = ("TransH", "TransR", "TransD")
-ALL_ENTITIES = ("1vsall", "kvsall")
-NEGATIVES = ("sampled", "sigmoid", "margin")
+ALL_ENTITIES = tuple(name for name, loss in LOSSES.items() if loss.all_entities)
+NEGATIVES = tuple(name for name, loss in LOSSES.items() if not loss.all_entities)
 
 TRAIN: tuple[Parameter, ...] = (
     Parameter("model", Choice((*PRODUCT, *DISTANCE))),
@@ -120,7 +121,7 @@ OF_MODEL = ("init", "relation_dim", "normalize")
 
 
 def start(triples: int) -> SettingValues:
-    """The settings of the first trial, where no others are given: those recommended for so many training triples."""
+    """Return the settings of the first trial where none are given: those recommended for so many triples."""
     return {**recommended_settings(triples), "schedule": "plateau"}
 
 

@@ -1,4 +1,4 @@
-"""What a search was asked for and what it found, as files of its folder."""
+"""The files of a search's folder: what it was asked for, and what it found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIALS_AT_LEAST = 8
 
 
 class Spec(ResultModel):
-    """What a search was asked for, in ``tune.json``.
+    """The specification of a search, in ``tune.json``.
 
     Attributes:
         kind: what is tuned; source: as the user named it; name: of the graph or federation; owners: of a federation.
@@ -55,12 +55,12 @@ class Spec(ResultModel):
 
     @property
     def seconds(self) -> float:
-        """To spend on each phase."""
+        """Seconds to spend on each phase."""
         return 60 * self.minutes / len(self.phases)
 
     @property
     def seconds_of_trial(self) -> float:
-        """That one trial may take."""
+        """Seconds that one trial may take."""
         return self.seconds / TRIALS_AT_LEAST
 
     @property
@@ -70,12 +70,12 @@ class Spec(ResultModel):
 
     @property
     def epochs_between_validations(self) -> int:
-        """Of the first trial."""
+        """Epochs between validations of the first trial."""
         keys = ("validate_every",) if self.kind == "graph" else ("epochs", "test_every")
         return math.prod(self.start[key] for key in keys)
 
     def proposal(self, phase: Phase) -> Proposal:
-        """What is searched in a phase.
+        """Return the proposal of a phase.
 
         Raises:
             SettingsError: the start is of another version of fkge.
@@ -112,7 +112,7 @@ class TrialRow(ResultModel):
 
     @property
     def rank_key(self) -> float:
-        """Sorts trials best first, those without a score last."""
+        """The key that sorts trials best first, those without a score last."""
         return 1.0 if self.score is None else -self.score
 
 
@@ -148,12 +148,12 @@ class PhaseResult(ResultModel):
         return next((trial for trial in self.trials if trial.number == self.best), None)
 
     def count(self, *states: str) -> int:
-        """Number of trials in these states."""
+        """Return the number of trials in these states."""
         return sum(trial.state in states for trial in self.trials)
 
 
 class TuneResult(ResultModel):
-    """What a search found, in ``result.json``.
+    """The result of a search, in ``result.json``.
 
     Attributes:
         finished: the budget is used up; else it can be continued.
@@ -174,7 +174,7 @@ class TuneResult(ResultModel):
 
     @property
     def warning(self) -> str:
-        """What to do where a search was hurried; empty if it was not."""
+        """Advice where a search was hurried; empty if it was not."""
         hurried = [phase.winner for phase in self.phases if phase.hurried]
         if not hurried or hurried[-1] is None:
             return ""
@@ -185,5 +185,5 @@ class TuneResult(ResultModel):
         )
 
     def phase(self, name: Phase) -> PhaseResult:
-        """The phase of that name."""
+        """Return the phase of that name."""
         return next(phase for phase in self.phases if phase.phase == name)

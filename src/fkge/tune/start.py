@@ -1,4 +1,4 @@
-"""What a search starts with: the settings of its first trial, and checks of what it is given."""
+"""The start of a search: the settings of its first trial, and checks of its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALID_SHARE = 0.05
 
 
 def start_of(kind: type[Settings], given: SettingValues, *, triples: int, seed: int, config: bool) -> Settings:
-    """The settings of the first trial.
+    """Return the settings of the first trial.
 
     Args:
         kind: `TrainSettings` or `FederationSettings`.
@@ -45,7 +45,7 @@ def start_of(kind: type[Settings], given: SettingValues, *, triples: int, seed: 
 
 
 def _start_with(model: str | None, triples: int) -> SettingValues:
-    """The first settings, of a model if one is fixed."""
+    """Return the first settings, of a model if one is fixed."""
     start = space.start(triples)
     if model is None:
         return start
@@ -55,7 +55,7 @@ def _start_with(model: str | None, triples: int) -> SettingValues:
 
 
 def check_budget(minutes: float, jobs: int) -> None:
-    """Refuse a budget or a number of processes that cannot work."""
+    """Raise `SettingsError` for a budget or a number of processes that cannot work."""
     if not minutes > 0:
         raise SettingsError(f"minutes is {minutes:g}; give the search some time, such as --minutes 10")
     if jobs < 1:
@@ -65,7 +65,7 @@ def check_budget(minutes: float, jobs: int) -> None:
 
 
 def with_valid(graph: Graph, seed: int) -> Graph:
-    """The graph with validation triples that are split off from its training triples.
+    """Return the graph with validation triples that are split off from its training triples.
 
     Raises:
         GraphError: there are too few to split any off.
@@ -74,7 +74,7 @@ def with_valid(graph: Graph, seed: int) -> Graph:
     if len(valid) == 0:
         raise GraphError(
             graph.name, "has no validation triples, and too few training triples to split any off",
-            "Add a valid file beside train.",
+            "Add a valid file next to train.",
         )  # fmt: skip
     return replace(graph, splits={**graph.splits, "train": train, "valid": valid})
 
@@ -89,7 +89,7 @@ def check_trains(graph: Graph, start: Settings) -> None:
 
 
 def check_privacy(start: FederationSettings) -> None:
-    """Refuse a privacy mode: each trial would be a release."""
+    """Raise `SettingsError` for a privacy mode: each trial would be a release."""
     if start.privacy.mode != "none":
         raise SettingsError(
             f"privacy.mode is {start.privacy.mode!r}: every trial would release vectors, and pay for them; tune "

@@ -169,13 +169,13 @@ class Tuning:
         return self.spec.seconds * 0.999 - 0.05
 
     def spent(self) -> dict[str, float]:
-        """Seconds spent so far, by phase."""
+        """Return seconds spent so far, by phase."""
         path = self.folder / "spent.json"
         found = read_json(path, "Remove it, and continue.") if path.exists() else {}
         return {phase: float(seconds) for phase, seconds in found.items()}
 
     def _first(self, phase: Phase) -> list[Values]:
-        """Parameters of the first trials of a phase: a federation's begin with the best of the lone owners' too."""
+        """Return the parameters of a phase's first trials; a federation's include the best of the lone owners."""
         proposal = self.spec.proposal(phase)
         first = proposal.first()
         if phase == "federated" and (lone := read_best(self.folder / "best" / "lone")) is not None:
@@ -199,7 +199,7 @@ class Tuning:
 
             try:
                 if self.spec.jobs == 1:
-                    run_trials(self.folder, self.spec, phase, origin=origin, stop=watched, ended=shown.told)
+                    run_trials(self.folder, self.spec, phase, origin=origin, stop=watched, ended=shown.report)
                 else:
                     self._in_processes(phase, origin, journal, watched, shown)
             finally:
@@ -230,7 +230,7 @@ class Tuning:
             while processes:
                 if stop():
                     flag.set()
-                shown.told()
+                shown.report()
                 time.sleep(0.1)
                 for number, process in list(processes.items()):
                     if process.is_alive():
@@ -255,7 +255,7 @@ class Tuning:
     # -- summing up ----------------------------------------------------------------------------------
 
     def result(self) -> TuneResult:
-        """What was found so far, by validation alone."""
+        """Return the result so far, by validation alone."""
         journal, spent, spec = Journal(self.folder, self.spec), self.spent(), self.spec
         phases = [self._phase(phase, journal, spent) for phase in spec.phases]
         finished = all(spent.get(phase, 0.0) >= self._enough for phase in spec.phases)
@@ -297,7 +297,7 @@ class Tuning:
         return found
 
     def _test(self, found: TuneResult) -> dict[str, float] | None:
-        """Test metrics of the best vectors of a graph: looked at once, when nothing is left to choose."""
+        """Return test metrics of the best vectors of a graph: looked at once, when nothing is left to choose."""
         folder = self.folder / "best" / "train"
         if not (folder / "model.safetensors").exists():
             return None
@@ -310,7 +310,7 @@ class Tuning:
 
 
 class _Shown:
-    """What a user sees of a phase under way; and the record of the seconds spent, which survives a crash."""
+    """The progress of a phase as a user sees it, and the record of the seconds spent, which survives a crash."""
 
     def __init__(
         self, tuning: Tuning, phase: Phase, origin: float, spent: dict[str, float], journal: Journal, task: Task
@@ -338,7 +338,7 @@ class _Shown:
         self._spent[self._phase] = time.monotonic() - self._origin
         _write_spent(self._tuning.folder, self._spent)
 
-    def told(self) -> None:
+    def report(self) -> None:
         """Say how many trials are done, and which is the best; at most once a second."""
         self.draw()
         if time.monotonic() - self._told < SECONDS_BETWEEN_DRAWINGS:
@@ -358,7 +358,7 @@ class _Shown:
 
 
 def _completed(row: TrialRow, kept: Best | None) -> TrialRow:
-    """A row with the score that was kept of it, where its process died before it could write that down."""
+    """Return a row with the score that was kept of it, where its process died before it could write that down."""
     if kept is None or kept.number != row.number or row.score is not None:
         return row
     return row.model_copy(update={"score": kept.score, "best_epoch": kept.best_epoch})

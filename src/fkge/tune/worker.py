@@ -62,11 +62,11 @@ def run_trials(
         journal.reseed(study, worker)
         trial = study.ask()
         trial.set_user_attr("process", os.getpid())
-        run_trial(folder, spec, proposal, objective, trial, origin=origin, stop=stop)
+        _run_trial(folder, spec, proposal, objective, trial, origin=origin, stop=stop)
         ended()
 
 
-def run_trial(
+def _run_trial(
     folder: Path,
     spec: Spec,
     proposal: Proposal,
@@ -118,7 +118,7 @@ def run_trial(
 
 
 def _told(values: SettingValues, proposal: Proposal, proposed: SettingValues) -> Values:
-    """The settings of a trial, for people: those that were proposed, and the fixed ones."""
+    """Return the settings of a trial, for people: those that were proposed, and the fixed ones."""
     keys = {parameter.key for parameter in proposal.parameters if parameter.label in proposed} | set(proposal.fixed)
     keys |= {key for key in values if key.endswith(("model", "loss"))}
     return {key: value for key, value in values.items() if key in keys}
@@ -145,13 +145,17 @@ def keep_best(folder: Path, number: int, attempt: Attempt, values: SettingValues
 
 
 def read_best(folder: Path) -> Best | None:
-    """What `keep_best` kept; None if there is nothing."""
+    """Return the trial that `keep_best` kept; None if there is none."""
     path = folder / "best.json"
     return Best.read(path, f"Remove {folder.parent.parent}, and search again.") if path.exists() else None
 
 
 def work(folder: str, phase: Phase, worker: int, origin: float, stop: Event) -> None:
-    """The life of a process that runs trials beside others: until the time is up, `stop`, or its parent's death."""
+    """Run trials in a process of their own until the time is up, `stop` is set, or the parent process dies.
+
+    Args:
+        folder, phase, worker, origin: see `run_trials`; stop: set by the parent process.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path = Path(folder)
     parent = multiprocessing.parent_process()

@@ -103,7 +103,12 @@ def salted(name: str, salt: bytes = b"") -> Hash:
 
 
 def keyed_blake2b(key: bytes, person: bytes = b"", size: int = 32) -> Hash:
-    """Return BLAKE2b under a known key. A short digest is not the beginning of a long one: its size is hashed too."""
+    """Return BLAKE2b under a known key.
+
+    Args:
+        key, person: as in `hashlib.blake2b`.
+        size: bytes. A short digest is not the beginning of a long one: its size is hashed too.
+    """
     return lambda label: hashlib.blake2b(label.encode(), digest_size=size, key=key, person=person).digest()
 
 

@@ -268,7 +268,13 @@ def translations(entity: npt.ArrayLike, relation: npt.ArrayLike, *, norm: int = 
 
 
 def corrupted(triples: Triples, candidates: npt.NDArray[Any], count: int, rng: np.random.Generator) -> Triples:
-    """Return (n, count, 3): each triple with its tail, in every second copy its head, replaced by a candidate."""
+    """Return each triple with its tail, in every second copy its head, replaced by a candidate: (n, count, 3).
+
+    Args:
+        triples: (n, 3).
+        candidates: ids of entities.
+        count, rng: copies of each triple, and the generator that draws candidates.
+    """
     ids = np.asarray(triples, np.int64).reshape(-1, 3)
     out = np.repeat(ids[:, None], count, axis=1)
     drawn = np.asarray(candidates, np.int64)[rng.integers(len(candidates), size=out.shape[:2])]

@@ -33,7 +33,7 @@ Sent = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one owner sent in two runs with different secrets, of which it has so many by split.
+    """The messages that one owner sent in two runs with different secrets, of which it has so many by split.
 
     The first message that differs has the number `first_difference`; None if none does.
     """
@@ -55,7 +55,7 @@ def attack(subject: Subject) -> Finding:
     """Run `non_interference` on the simulation's federation and settings, if any owner has secrets."""
     federation, settings = subject.federation, subject.simulation.settings
     if not any(any(_secrets(member).values()) for member in federation.members.values()):
-        claim = "no policy keeps a triple confidential: all of them may leave a trace"
+        claim = "no policy keeps a triple confidential: others may learn of all"
         return Finding(claim, Verdict.OPEN, "every owner", "nothing is confidential")
     owners = non_interference(
         federation, settings, subject.scratch / "worlds", seed=subject.simulation.spec.seed,

@@ -163,9 +163,13 @@ POISONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
 
 
 def targeted(rows: Tensor, victim: int, onto: int, share: float = 0.5) -> Tensor:
-    """Return honest rows with one changed: a mean with weight `share` on it moves row `victim` to row `onto`.
+    """Return honest rows with one changed, so that a mean moves one row of the host to another of its rows.
 
     The host's row is taken to be the honest one. Nothing else changes, so no other score shows it.
+
+    Args:
+        rows: (n, d) honest rows; victim, onto: positions of the row that moves, and of the row that it moves to.
+        share: weight of the hostile row in the mean.
 
     Raises:
         SettingsError: the two are not different rows, or `share` is not in (0, 1].

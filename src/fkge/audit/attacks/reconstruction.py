@@ -60,7 +60,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Remains:
-    """What released rows disclose about the true ones.
+    """The information about true rows that is left in released ones.
 
     Attributes:
         gram_error: ‖R Rᵀ − X Xᵀ‖ / ‖X Xᵀ‖ without any help; 0 discloses X up to a rotation.
@@ -140,7 +140,7 @@ def _game(x: torch.Tensor, y: torch.Tensor, rules: PpatSettings, subject: Subjec
 
 
 def relative_error(truth: npt.ArrayLike, guess: npt.ArrayLike) -> float:
-    """Return ‖guess − truth‖ / ‖truth‖, Frobenius."""
+    """Return ‖guess − truth‖ / ‖truth‖, Frobenius; raise `SettingsError` if shapes differ."""
     t, g = np.asarray(truth, np.float64), np.asarray(guess, np.float64)
     if t.shape != g.shape or not t.any():
         raise SettingsError(f"a guess of shape {g.shape} cannot be compared with {t.shape}, or all of that is zero")
@@ -239,7 +239,7 @@ def remains(truth: npt.ArrayLike, released: npt.ArrayLike, anchors: npt.NDArray[
     x, r = np.asarray(truth, np.float64), np.asarray(released, np.float64)
     others = np.setdiff1d(np.arange(len(x)), anchors)
     if x.shape != r.shape or len(others) < 2:
-        raise SettingsError(f"two or more rows must be left beside the anchors, of one shape: {x.shape}, {r.shape}")
+        raise SettingsError(f"two or more rows must be left without the anchors, of one shape: {x.shape}, {r.shape}")
     guesses = [from_anchors(r, anchors, x[anchors], rotation=rotation) for rotation in (False, True)]
     best = min((recovery(x[others], guess[others]) for guess in guesses), key=lambda found: found.error)
     i, j = np.triu_indices(len(others), 1)

@@ -53,7 +53,12 @@ def towns() -> tuple[Town, ...]:
 
 
 def find(country: str, name: str, where: tuple[float, float] | None = None) -> Town | None:
-    """Return the town of that name (near `where`): by its main name, else an alternative one; then the largest."""
+    """Return the town of a name: by its main name, else an alternative one; then the largest.
+
+    Args:
+        country: two letters; name: the town's.
+        where: latitude and longitude that it must be near.
+    """
     wanted = slug(name)
     near = [town for town in named(country, wanted) if where is None or kilometres(town.where, where) <= NEAR]
     return min(near, key=lambda town: slug(town.name) != wanted, default=None)

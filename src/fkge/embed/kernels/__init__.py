@@ -17,7 +17,7 @@ from fkge.settings import TrainSettings
 
 
 def can_run(tables: Tables, settings: TrainSettings) -> bool:
-    """Whether a kernel computes these tables' model with this loss on their device, and the settings want it."""
+    """Return whether a kernel computes these tables' model with this loss on their device, and the settings want it."""
     model = tables.model
     if not settings.kernels or tables.device.type != "cpu" or model.kernel is None:
         return False

@@ -25,7 +25,7 @@ def softmax_(scores: Tensor) -> Tensor:
 
 
 def adagrad_(rows: Tensor, total: Tensor, gradient: Tensor, lr: float, epsilon: float) -> None:
-    """One step of Adagrad of every row, in place.
+    """Take one step of Adagrad of every row, in place.
 
     Args:
         rows, total, gradient: (n, width) float32, contiguous; `total` are the sums of squared gradients.

@@ -51,7 +51,7 @@ def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.
 
 @jit
 def _catch_up(table, velocity, ids, done, now, keep, slide, first, second, third, key, nonce, start, rounds):
-    """Bring the rows `ids` to step `now`. Returns how many groups of the Gaussian stream were used."""
+    """Bring the rows `ids` to step `now`; return how many groups of the Gaussian stream were used."""
     w = table.shape[1]
     moving = velocity.shape[0] > 0
     need = 2 * w if moving else w
@@ -138,7 +138,7 @@ class LazySteps:
         self._buffers: dict[str, tuple[Array, Array]] = {}
 
     def begin(self, lr: float) -> None:
-        """Steps that follow are `lr` long; nothing may be pending."""
+        """Set the length of the steps that follow; nothing may be pending."""
         assert self.now == 0
         self._lr = lr
         for name in self.names:
@@ -149,7 +149,7 @@ class LazySteps:
             self._slots[name] = np.full(len(table), -1, np.int32)
 
     def step(self, parts: Iterable[Examples], size: int) -> float:
-        """One step on all examples of `parts`, at most `size` row visits in all. Returns their summed loss."""
+        """Take one step on all examples of `parts`, at most `size` row visits in all; return their summed loss."""
         loss, used = 0.0, dict.fromkeys(TABLES, 0)
         for part in parts:
             ids = {"entity": torch.cat([part.head, part.tail, part.negative.flatten()]), "relation": part.relation}
@@ -189,7 +189,7 @@ class LazySteps:
         return table, self.tables.state(name, "mean").numpy() if self.momentum else table[:0]
 
     def _buffer(self, name: str, rows: int, used: int) -> Buffer:
-        """A buffer with room for `rows` rows, or all; `used` of them are in use."""
+        """Return a buffer with room for `rows` rows, or all; `used` of them are in use."""
         table = self.tables[name].numpy()
         if name not in self.names:
             return np.empty(0, np.int32), np.empty(0, np.int64), table[:0], 0

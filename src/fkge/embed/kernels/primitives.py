@@ -69,7 +69,7 @@ def fetch_row(table, row):
 
 @jit
 def make_query(kind, entity, e, relation, r, tail, out, o):
-    """The point where the missing tail (or head) of (e, r) is expected, into out[o]."""
+    """Write the point where the missing tail (or head) of (e, r) is expected into out[o]."""
     d = relation.shape[1]
     if kind == L1 or kind == L2:
         if tail:
@@ -248,7 +248,7 @@ def loss_and_slopes(loss_code, margin, temperature, positive, negative, o, scale
 
 @jit
 def take_slot(row, slots, touched, count, gradient):
-    """The place of `row` in this step's gradient buffer, zeroed at the first meeting, and how many there are."""
+    """Return the place of `row` in this step's gradient buffer, zeroed at the first meeting, and how many there are."""
     s = slots[row]
     if s < 0:
         s = count
@@ -262,7 +262,7 @@ def take_slot(row, slots, touched, count, gradient):
 
 @jit
 def find_span(pairs, starts, pair, end):
-    """Where the completions of `pair` begin and end."""
+    """Return the beginning and the end of the completions of `pair`."""
     at = np.searchsorted(pairs, pair)
     if at == len(pairs) or pairs[at] != pair:
         return 0, 0
@@ -292,7 +292,7 @@ def cube_backward(table, row, weight, gradient, s):
 
 @jit
 def optimize_rows(optimizer, table, a, b, steps, touched, count, slots, gradient, lr, beta1, beta2, eps):
-    """Step the touched rows and empty the buffer. a, b, steps: the optimiser's state beside the table."""
+    """Step the touched rows and empty the buffer. a, b, steps: the optimiser's state of each row."""
     w = table.shape[1]
     real = table.dtype.type
     one = real(1.0)
@@ -326,7 +326,7 @@ def optimize_rows(optimizer, table, a, b, steps, touched, count, slots, gradient
 
 
 def completion_arrays(facts: Facts | None) -> list[Array]:
-    """The training triples as the kernel looks them up: tails of (head, relation), heads of (tail, relation)."""
+    """Return the training triples as the kernel looks them up: tails of (head, relation), heads of (tail, relation)."""
     if facts is None:
         return [NO_IDS] * 6
     return [x.numpy() for c in (facts.tails, facts.heads) for x in (c.pairs, c.starts, c.completions)]

@@ -65,7 +65,7 @@ def _double_round(typing_context, x):
 
 @jit
 def begin_stream(key, nonce):
-    """What a group's blocks start from, (16, LANES) uint32, but for their numbers."""
+    """Return the state that a group's blocks start from, (16, LANES) uint32, without their numbers."""
     first = np.empty((16, LANES), np.uint32)
     first[0], first[1], first[2], first[3] = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574
     for w in range(8):
@@ -76,7 +76,7 @@ def begin_stream(key, nonce):
 
 @jit
 def next_group(x, first, start, rounds):
-    """The blocks from `start` on, as many as there are lanes: word w of each in x[w]."""
+    """Write the blocks from `start` on, as many as there are lanes: word w of each in x[w]."""
     for lane in range(LANES):
         first[12, lane] = (start + lane) & 0xFFFFFFFF
         first[13, lane] = (start + lane) >> 32
@@ -147,7 +147,7 @@ def box_muller(x, unit, bits, out):
 
 @jit
 def gaussians(key, nonce, start, groups, rounds):
-    """Standard Gaussians of the words of `chacha`, (groups, 16, LANES) float32."""
+    """Return standard Gaussians of the words of `chacha`, (groups, 16, LANES) float32."""
     out = np.empty((groups, 16, LANES), np.float32)
     x, first = np.empty((16, LANES), np.uint32), begin_stream(key, nonce)
     unit = np.empty(LANES, np.float32)
@@ -163,7 +163,7 @@ def gaussians(key, nonce, start, groups, rounds):
 
 @jit
 def _find(ids, count, row, own):
-    """The place of `row` among an example's own, made and zeroed at the first meeting, and how many there are."""
+    """Return the place of `row` among an example's own, zeroed at the first meeting, and how many there are."""
     for i in range(count):
         if ids[i] == row:
             return i, count
@@ -254,7 +254,11 @@ Buffer = tuple[Array, Array, Array, int]
 
 
 class KernelGradients:
-    """`dp_gradients.Gradients` in closed form, for the models that have a kernel; see `dp_gradients.make_gradients`."""
+    """`dp_gradients.Gradients` in closed form, for the models that have a kernel.
+
+    Args:
+        tables, settings, clip, learn: see `dp_gradients.make_gradients`.
+    """
 
     def __init__(self, tables: Tables, settings: TrainSettings, clip: float, *, learn: bool) -> None:
         self.tables, self.settings = tables, settings
@@ -269,7 +273,11 @@ class KernelGradients:
         return self.run(examples, (entity, NO_IDS, sums["entity"].numpy(), 0), (relation, NO_IDS, gr, 0))[0]
 
     def run(self, examples: Examples, entity_buffer: Buffer, relation_buffer: Buffer) -> tuple[float, int, int]:
-        """Add the clipped gradients to the buffers; return the summed loss, and how many rows of either are in use."""
+        """Add the clipped gradients to the buffers; return the summed loss, and how many rows of either are in use.
+
+        Args:
+            examples: n triples with their negatives; entity_buffer, relation_buffer: see `Buffer`.
+        """
         s, e, entity = self.settings, examples, self.tables["entity"].numpy()
         real = entity.dtype.type
         return _add_clipped(  # type: ignore[no-any-return]

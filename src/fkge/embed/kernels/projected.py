@@ -165,8 +165,8 @@ def _train_projected(
 ):  # fmt: skip
     """Take all steps of a batch; return the sum of their mean losses.
 
-    The parameters are those of `steps._train`, with two tables more: `transfer`, beside the entities (TransD), and
-    `side`, beside the relations (normals, transfers or matrices), their optimiser state (ta, tb, ts; sa, sb, ss), their
+    The parameters are those of `steps._train`, with two tables more: `transfer`, of entities (TransD), and `side`, of
+    relations (normals, transfers or matrices), their optimiser state (ta, tb, ts; sa, sb, ss), their
     gradients (gt, gs) and the learning rate of `side`. In a group, places 0 … size − 1 are the heads, the next size the
     tails, then come the negatives.
     """
@@ -312,7 +312,7 @@ def _meet(m, hit, g):
 
 @jit
 def take_slots(row, slots, touched, count, first, second):
-    """`take_slot` for two tables whose rows go together."""
+    """Take slots in two tables whose rows go together; see `take_slot`."""
     s, after = take_slot(row, slots, touched, count, first)
     if after > count:
         for j in range(second.shape[1]):

@@ -4,7 +4,7 @@ These models compare a query with candidates by a simple similarity. So a step i
 its target and the group's negatives, differentiate the loss with respect to the scores, push that back through
 similarity and query, and let the optimiser move just the rows that were touched.
 
-`fkge.embed.steps.AutogradStep` is the slow twin: same batches, same numbers (tests compare them in float64).
+`fkge.embed.steps.AutogradStep` is the slow reference: same batches, same numbers (tests compare them in float64).
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class KernelStep:
         return total, like[:0], like[:0, 0]
 
     def _buffer(self, table: str, rows: int) -> tuple[Array, Array]:
-        """(ids, gradients) with room for every row that a step can touch."""
+        """Return (ids, gradients) with room for every row that a step can touch."""
         like = self.tables[table]
         rows = min(rows, len(like))
         ids, gradients = self._buffers.get(table, (None, None))

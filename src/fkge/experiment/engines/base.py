@@ -1,4 +1,4 @@
-"""`Engine`, the base of all engines: what they have in common, whatever they run owners on."""
+"""`Engine`, the base of all engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fkge.federation.participant import Emit
 
 
 def never() -> bool:
-    """Nobody asks to stop."""
+    """Return False: nobody asks to stop."""
     return False
 
 

@@ -150,5 +150,5 @@ async def _run(config: NodeConfig, inputs: Inputs, control: int) -> None:
 
 
 def _alignment_id(run: str, *pair: str) -> str:
-    """The id that both sides give their alignment."""
+    """Return the id that both sides give their alignment."""
     return hashlib.blake2b("\0".join([run, *sorted(pair)]).encode(), digest_size=16).hexdigest()

@@ -37,7 +37,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 _HALT, _EXIT = ("halt",), ("exit",)
-"""What owners' processes are told, beside ``("arm", arm, recording)`` and ``("central", arm, folders)``."""
+"""Messages to owners' processes, in addition to ``("arm", arm, recording)`` and ``("central", arm, folders)``."""
 
 
 # -- in the starting process -----------------------------------------------------------------------------

@@ -162,7 +162,7 @@ class RayActors(Engine):
     # -- waiting -------------------------------------------------------------------------------------
 
     def wait(self, name: str, ref: Any) -> Any:
-        """The reply of an actor. Meanwhile the events of all actors are passed on.
+        """Return the reply of an actor. Meanwhile the events of all actors are passed on.
 
         Raises:
             OwnerLost: the actor is dead, or has failed.
@@ -222,7 +222,7 @@ class RayActors(Engine):
             self._stop = never
 
     def ignore_stop(self) -> None:
-        """From now on waiting is not cut short."""
+        """Stop interrupting waits when somebody asks to stop."""
         self._stop = never
 
     def _take(self, name: str, arm: Arm, restarted: bool) -> Any:
@@ -323,7 +323,7 @@ class _Remote:
         return reaction
 
     def relay(self) -> None:
-        """Pass on the owner's events, in the midst of its work."""
+        """Pass on the owner's events, while it works."""
         with contextlib.suppress(RayActorError, GetTimeoutError):  # the call that waits for the actor notices
             for event, fields in ray.get(self._actor.events.remote(), timeout=5):
                 self.epoch = max(self.epoch, fields.get("epoch", 0))
@@ -372,7 +372,7 @@ def _connect(address: str | None) -> None:
 def shares(
     stores: Sequence[SimulatedOwner], there: Mapping[str, float], cpus: float | None = None, gpus: float | None = None
 ) -> dict[str, tuple[float, float]]:
-    """(CPUs, GPUs) for each owner: as asked for, or so that all fit on the cluster.
+    """Return (CPUs, GPUs) for each owner: as asked for, or so that all fit on the cluster.
 
     A share of a CPU, or of a GPU, lies on one of them: with 5 owners on 2, it is a third.
 

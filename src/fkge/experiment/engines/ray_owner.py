@@ -45,7 +45,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an actor runs: its process, and its machine by Ray's name and by its own."""
+    """The process of an actor, and its machine by Ray's name and by its own."""
 
     pid: int
     node: str
@@ -62,7 +62,7 @@ class Opened:
 
 
 def _work(method: Callable[..., _T], queued: bool = True) -> Callable[..., _T | Failed]:
-    """A method for Ray that runs in the actor's one thread of work, if it is `queued`.
+    """Return a method for Ray that runs in the actor's one thread of work, if it is `queued`.
 
     Its errors are replies, in plain text: their classes may not be known to the reader.
     """
@@ -146,7 +146,7 @@ class OwnerActor:
 
     @_work
     def step(self, given: Input) -> Reaction:
-        """As `SteppedOwner.step`, of all but the end of a round. A round that follows from it begins by itself."""
+        """Process an input other than the end of a round; a round that follows from it begins by itself."""
         return self._step(given)
 
     @_beside_work

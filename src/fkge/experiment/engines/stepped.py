@@ -44,7 +44,7 @@ Input: TypeAlias = Start | RoundOver | Delivery | Wake | Lost | Joined
 
 @dataclass(frozen=True)
 class Reaction:
-    """What came of an input.
+    """The reaction of an owner to an input.
 
     Attributes:
         at_rest: nothing more will happen at this owner, unless a peer asks for something.

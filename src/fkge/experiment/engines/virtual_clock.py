@@ -27,7 +27,7 @@ from fkge.federation.participant import Emit
 
 @dataclass(frozen=True)
 class Pace:
-    """How long things take, in virtual seconds.
+    """The model of how long things take, in virtual seconds.
 
     Attributes:
         triples: trained on per second; latency: of a message; bandwidth: bytes per second.
@@ -191,7 +191,7 @@ class VirtualClock:
                 self._send(name, Start())
 
     def _quiet(self) -> bool:
-        """Whether all owners are at rest and no event that matters is due."""
+        """Return whether all owners are at rest and no event that matters is due."""
         return all(self._rest[name] for name in self._present()) and not any(due.matters for due in self._heap)
 
     def _advance(self, due: _Due) -> None:
@@ -277,7 +277,7 @@ class VirtualClock:
         self._schedule(when, to, Delivery(sender, data), self._unless_restarted(sender, to))
 
     def _unless_restarted(self, *names: str) -> Callable[[], bool]:
-        """Whether, later, all of these owners are there and have been since now."""
+        """Return a function that says whether all of these owners are there and have been since now."""
         then = {name: self._incarnations[name] for name in names}
         return lambda: all(name not in self._gone and self._incarnations[name] == n for name, n in then.items())
 

@@ -69,7 +69,12 @@ class Workers:
     def start(
         self, name: str, target: Callable[..., None], *args: Any, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Start a worker that runs ``target(*args, outbox)``; `environment` is added to this process's."""
+        """Start a worker that runs ``target(*args, outbox)``.
+
+        Args:
+            name: of its owner; target, args: a function and its arguments.
+            environment: variables in addition to this process's.
+        """
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=_run_worker, args=(target, args, theirs), name=f"fkge {name}", daemon=True
@@ -128,7 +133,7 @@ class Workers:
         return [name for name in self._processes if name not in self.alive]
 
     def why(self, name: str) -> str:
-        """Why a worker has died, in a sentence."""
+        """Return why a worker has died, in a sentence."""
         if name in self._failures:
             return f"owner {name} failed: {self._failures[name]}"
         code = self._processes[name].exitcode

@@ -1,8 +1,8 @@
-"""`Exchange` selects the rows that an owner sends to each peer, and aggregates received rows into its tables: agree on
-a coordinate frame, shorten, align, limit, weighted mean.
+"""`Exchange` is an owner's side of all its exchanges: it selects the rows to send to each peer, and aggregates received
+rows into the owner's tables (agree on a coordinate frame, shorten, align, limit, weighted mean).
 
-`Exchange` works on the owner's tables. It knows peers by name, draws nothing at random, sends nothing and writes no
-ledger: `fkge.federation.owner.training.Owner` does that, and the messages are those of `fkge.federation.exchange`.
+It knows peers by name, draws nothing at random, sends nothing and writes no ledger:
+`fkge.federation.owner.training.Owner` does that, and the messages are those of `fkge.federation.exchange`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTITIES: tuple[Kind, ...] = ("entity",)
 
 @dataclass(frozen=True)
 class PeerProfile:
-    """What an owner knows of a peer.
+    """A peer as an owner knows it: their alignment, and the form of the peer's vectors.
 
     Attributes:
         common: this owner's side of the alignment.
@@ -48,7 +48,7 @@ class PeerProfile:
 
 @dataclass(eq=False)
 class Exchange:
-    """The rows that pass between one owner and its peers.
+    """An owner's side of all its exchanges.
 
     Attributes:
         graph: the owner's.
@@ -93,17 +93,17 @@ class Exchange:
         return True
 
     def mode(self, peer: str) -> Translate:
-        """How vectors pass between this owner and `peer`. Owners with other models or widths cannot share a frame."""
+        """Return how vectors pass between this owner and `peer`; other models or widths cannot share a frame."""
         mode = self.settings.translate
         return "procrustes" if mode == "frame" and not self._alike(peer) else mode
 
     def common(self, peer: str) -> Common:
-        """What is exchanged with `peer`: relations only if both models use them alike, and in the entities' space."""
+        """Return the rows shared with `peer`: relations only if both models use them alike, in the entities' space."""
         common = self.peers[peer].common
         return common if self._shares_relations(peer) else common.only(_ENTITIES)
 
     def extras(self, peer: str) -> frozenset[str]:
-        """What an update to or from `peer` may hold besides rows; keys of `fkge.federation.exchange.EXTRAS`."""
+        """Return the parts of an update to or from `peer` in addition to rows, keys of `EXTRAS`."""
         settings = self.settings
         agreed = {
             "weights": settings.aggregate == "support" and not self.blind,
@@ -121,7 +121,7 @@ class Exchange:
         return self._alike(peer) and (self.mode(peer) == "frame" or self.one_space)
 
     def _has_enough(self, peer: str) -> bool:
-        """Whether there is enough to exchange; both sides come to the same answer."""
+        """Return whether the two share enough rows to exchange; both sides come to the same answer."""
         rows = len(self.common(peer))
         return rows >= self.settings.ppat.teachers if self.mode(peer).startswith("ppat") else rows > 0
 
@@ -136,15 +136,15 @@ class Exchange:
     # -- sending ---------------------------------------------------------------------------------------
 
     def ids(self, peer: str, kind: Kind) -> Tensor:
-        """(n,) int64 ids of the rows shared with `peer`, in the order both agreed on."""
+        """Return the ids of the rows shared with `peer`, (n,) int64, in the order both agreed on."""
         return torch.from_numpy(self.common(peer).ids(kind).copy())
 
     def rows(self, peer: str) -> dict[Kind, Tensor]:
-        """Copies of the owner's rows that it shares with `peer`, (n, width) by kind, ordered as `ids`."""
+        """Return copies of the owner's rows that it shares with `peer`, (n, width) by kind, ordered as `ids`."""
         return {kind: self.tables.read(kind, self.ids(peer, kind)).cpu() for kind in KINDS}
 
     def make_update(self, peer: str, mode: Translate) -> Update:
-        """The update for `peer`: the shared rows, and what `extras` allows in this mode."""
+        """Return the update for `peer`: the shared rows, and what `extras` allows in this mode."""
         rows, allowed = self.rows(peer), self.extras(peer)
         extra: dict[str, Tensor | None] = {}
         if "weights" in allowed and mode in ("frame", "procrustes"):
@@ -157,7 +157,7 @@ class Exchange:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The optimiser's state beside the rows that peers can average, of `SLOTS`; empty if it keeps none."""
+        """The parts of the optimiser's state that peers can average, of `SLOTS`; empty if it keeps none."""
         names = [name for kind in KINDS for name in self.tables.exchanged(kind)]
         for slots in SLOTS.values():
             if slots and all(self.tables.has_state(name, slot) for name in names for slot in slots):
@@ -165,13 +165,13 @@ class Exchange:
         return ()
 
     def _moments(self, peer: str, kind: Kind) -> Tensor | None:
-        """(k, n, d) that state beside the rows shared with `peer`, a copy; None if the optimiser keeps none."""
+        """Return a copy of the optimiser's state of the rows shared with `peer`, (k, n, d); None if there is none."""
         ids = self.ids(peer, kind)
         states = [self.tables.read_state(kind, slot, ids).cpu() for slot in self.slots]
         return torch.stack(states) if states else None
 
     def _neighbourhood(self, peer: str) -> dict[str, Tensor]:
-        """Entities next to shared ones, the relations between, and those triples; positions as `Update` counts them."""
+        """Return entities next to shared ones, the relations between, and those triples, coded as in `Update`."""
         common, train = self.common(peer), self.graph.train
         place = _positions(len(self.graph.entities), common.entities)
         near = train[(place[train[:, HEAD]] >= 0) != (place[train[:, TAIL]] >= 0)]
@@ -208,17 +208,16 @@ class Exchange:
         return brought
 
     def agree_on_frame(self, updates: Sequence[ReceivedUpdate]) -> bool:
-        """Go over, once, to the most senior frame among the updates, if it is senior to one's own.
+        """Change to the most senior frame among the updates, if it is senior to the owner's own.
 
         Frames are ordered by the names of the owners that began them, and every pair of owners applies this rule; so
         all owners that are connected end in one frame, the first, without a server and however late one joins.
 
         Where the model allows it, the whole table is turned into that frame, and no score changes. Vectors that are
-        tied to their axes (ComplEx, DistMult, RotatE, L1 distances) cannot be turned: the owner *adopts* the frame.
-        Its shared rows become the mean of what peers in that frame sent, with their optimisers' state, its own not
-        counted; all other rows are drawn afresh, and the training that follows fits them to these. On DBP-5L a
-        newcomer's ComplEx reaches .545 MRR on validation triples so, .541 if its other rows stay as they were, .400
-        where every update is aligned by Procrustes instead, and .290 alone (docs/explanation/federation.md).
+        tied to their axes (ComplEx, DistMult, RotatE, L1 distances) cannot be turned: the owner *adopts* the frame. Its
+        shared rows become the mean of what peers in that frame sent, with their optimisers' state, its own not counted;
+        all other rows are drawn again, and the training that follows fits them to these. docs/explanation/federation.md
+        compares this with other ways.
 
         Returns:
             Whether the frame was adopted: then own rows do not count in this round's means.
@@ -238,7 +237,7 @@ class Exchange:
         return not turns
 
     def _redraw(self, updates: Sequence[ReceivedUpdate]) -> None:
-        """Draw all rows afresh that are in none of the updates."""
+        """Draw new values for all rows that are in none of the updates."""
         for number, kind in enumerate(KINDS):
             missing = torch.ones(self.tables.count(kind), dtype=torch.bool)
             for update in updates:
@@ -246,9 +245,9 @@ class Exchange:
             self.tables.redraw(kind, missing.nonzero().squeeze(1), seed=number)
 
     def _can_bring(self, update: ReceivedUpdate) -> bool:
-        """Whether the rows can be brought into this owner's space at all.
+        """Return whether the rows can be brought into this owner's space.
 
-        Among owners of one model that is tied to its axes, rows in another frame are of no use: turned by Procrustes,
+        Among owners of one model that is tied to its axes, rows in another frame are useless: turned by Procrustes,
         they come near one's own as points, and lose the coordinates that the model's scores are made of. Their sender
         adopts this frame as soon as it receives an update, and counts from then on.
         """
@@ -256,7 +255,7 @@ class Exchange:
         return not alike or update.frame in (None, self.frame) or self.tables.model.rotation_invariant
 
     def bring_into_frame(self, update: ReceivedUpdate) -> ReceivedUpdate:
-        """The update in this owner's space: unchanged if both are in one frame, else aligned on the shared rows.
+        """Return the update in this owner's space: unchanged if both are in one frame, else aligned on the shared rows.
 
         Relations that have a space of their own (TransR, RotatE) are not brought along: of them, the host keeps its
         own, and neighbours, which they lead to, are left out.
@@ -277,7 +276,7 @@ class Exchange:
         return ReceivedUpdate(update.peer, rows, frame=self.frame, weights=update.weights, virtual=virtual)
 
     def limit(self, update: ReceivedUpdate, *, adopted: bool = False) -> ReceivedUpdate:
-        """The update within what this owner's own numbers allow; see `fkge.federation.limits`.
+        """Return the update within what this owner's own numbers allow; see `fkge.federation.limits`.
 
         Moments that this owner's optimiser has no use for are left out.
 
@@ -325,7 +324,7 @@ class Exchange:
             self._average_moments(kind, updates, parts, own)
 
     def _best_mix(self, kind: Kind, ids: Tensor, received: Tensor, score: Callable[[], float]) -> Tensor:
-        """The mix of own and received rows with the best validation score, before any training."""
+        """Return the mix of own and received rows with the best validation score, before any training."""
         own = self.tables.read(kind, ids).cpu()
         scores = {}
         for mix in MIXES:
@@ -376,12 +375,12 @@ class Exchange:
 
 
 def _largest_square(tables: Tables, kind: Kind, slots: tuple[str, ...]) -> float:
-    """The largest of an optimiser's squares, or of their sums; 0 if it keeps none."""
+    """Return the largest of an optimiser's squares, or of their sums; 0 if it keeps none."""
     return max(float(tables.state(name, slots[-1]).max()) for name in tables.exchanged(kind)) if slots else 0.0
 
 
 def _positions(rows: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(rows,) the position of each id in `ids`, −1 for none."""
+    """Return (rows,) the position of each id in `ids`, −1 for none."""
     out = np.full(rows, -1, np.int64)
     out[ids] = np.arange(len(ids))
     return out

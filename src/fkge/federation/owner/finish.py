@@ -110,8 +110,8 @@ def with_lone_model(
 ) -> tuple[Tables, Blend | None] | None:
     """Blend an owner's model with one that it trains without peers, if its settings say so (`lone_epochs`).
 
-    All of its validation triples decide, whatever `decide` says: facts that a partner holds are what the federated
-    model is good at, and an owner that asks for one wants it.
+    All validation triples choose the blend, even with `decide` = ``strict``: the federated model is better at facts
+    that a partner holds, and an owner that blends wants that, too.
 
     Args:
         store: the owner's data.

@@ -1,7 +1,5 @@
 """`Job`: the interface by which engines and nodes open, configure and conclude an owner, without knowing which
 experiment or node it belongs to.
-
-Whatever runs an owner (an engine of an experiment, a node) is given a `Job` and need not know which kind it is.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ LABEL = "federated"
 
 
 class Job(Protocol):
-    """What a driver needs to run an owner.
+    """The interface by which a driver opens, configures and concludes an owner.
 
     Attributes:
         workspace: where it keeps checkpoints and results.
@@ -32,10 +30,14 @@ class Job(Protocol):
     def workspace(self) -> Workspace: ...
 
     def open(self, *, late: bool = False, secret: int | None = None, ledger: Head | None = None) -> tuple[Owner, bool]:
-        """The owner, fresh or from its checkpoint, and whether it has trained; see `OwnerStore.open_owner`."""
+        """Return the owner, fresh or from its checkpoint, and whether it has trained.
+
+        Args:
+            late, secret, ledger: see `OwnerStore.open_owner`.
+        """
 
     def protocol_config(self) -> ProtocolConfig:
-        """How the owner behaves in the protocol."""
+        """Return the configuration of the owner's protocol."""
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish the training and write its results; see `fkge.federation.owner.finish.finish`."""

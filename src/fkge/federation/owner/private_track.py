@@ -155,7 +155,7 @@ def _pull(tables: Tables, goal: Mapping[str, _Goal], part: float) -> None:
 
 
 def _columns(tables: Tables, name: str, width: int) -> Tensor:
-    """(width,) the columns of a table that the rows of a narrower one fill."""
+    """Return (width,) the columns of a table that the rows of a narrower one fill."""
     every = torch.arange(tables[name].shape[1], device=tables.device)
     if not tables.spec(name).complex:
         return every[:width]

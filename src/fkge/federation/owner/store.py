@@ -76,7 +76,7 @@ class OwnerStore:
 
     @classmethod
     def open(cls, folder: Path) -> OwnerStore:
-        """The store in `folder`.
+        """Return the store in `folder`.
 
         Raises:
             RunError: there is none.
@@ -111,14 +111,14 @@ class OwnerStore:
 
     @cached_property
     def rows(self) -> Mapping[Kind, npt.NDArray[np.int64]] | None:
-        """By kind, the id in the whole graph of each row of the shareable one; None where that is the whole."""
+        """The id in the whole graph of each row of the shareable one, by kind; None where all is shareable."""
         if not self.two_tracks:
             return None
         tensors, _ = load_tensors(self.folder / "whole.safetensors", WHOLE_FILE)
         return {kind: tensors[f"rows|{kind}"].numpy() for kind in KINDS}
 
     def with_peers(self, peers: Mapping[str, PeerProfile], tokens: Tokens) -> OwnerStore:
-        """Write these peers and tokens to the store. Returns the store that has them."""
+        """Write these peers and tokens to the store; return the store that has them."""
         changed = replace(self, peers=dict(peers), tokens=tokens)
         changed.write_peers()
         return changed
@@ -139,12 +139,11 @@ class OwnerStore:
         save_tensors(self.folder / "peers.safetensors", PEERS_FILE, tensors, about)
 
     def changed(self, member: Member, settings: FederationSettings, seed: int) -> list[str]:
-        """What differs from when this store was made, so that training cannot continue from there.
+        """Return what has changed since this store was made and does not let training continue from it.
 
         Args:
             member: the owner as its files say now.
-            settings: as they are now.
-            seed: likewise.
+            settings, seed: as they are now.
         """
         part = shareable(member, self.two_tracks)
         shared = member.graph if part is None else part.graph
@@ -158,7 +157,7 @@ class OwnerStore:
         return [what for what, then, now in then_and_now if then != now]
 
     def protocol_config(self) -> ProtocolConfig:
-        """How the owner behaves in the protocol. One without peers trains alone."""
+        """Return the configuration of the owner's protocol; an owner without peers trains alone."""
         config = self.settings.protocol_config(self.refuses)
         return config if self.peers else replace(config, train_alone=True)
 
@@ -176,7 +175,7 @@ class OwnerStore:
         tokens: Tokens | None = None,
         kind: type[Owner] = Owner,
     ) -> tuple[Owner, bool]:
-        """The owner, on its shareable graph: fresh, or from its last checkpoint.
+        """Return the owner, on its shareable graph: fresh, or from its last checkpoint.
 
         Args:
             workspace: where it keeps checkpoints and its ledger.
@@ -270,17 +269,17 @@ def write_store(
 
 
 def new_run() -> str:
-    """A random name for a store's training."""
+    """Return a random name for a store's training."""
     return secrets.token_hex(8)
 
 
 def shareable(member: Member, two_tracks: bool) -> Shareable | None:
-    """The shareable part of an owner's graph; None where there is one track, which is the whole graph."""
+    """Return the shareable part of an owner's graph; None where there is one track, which is the whole graph."""
     return (member.policy or Policy.everything()).shareable(member.graph) if two_tracks else None
 
 
 def check_split(settings: FederationSettings, members: Mapping[str, Member]) -> None:
-    """Refuse graphs that were split at random under differential privacy."""
+    """Raise `SettingsError` for graphs that were split at random, if the settings ask for differential privacy."""
     drawn = [name for name, member in members.items() if member.graph.split_seed is not None]
     if settings.privacy.mode == "dp" and drawn:
         raise SettingsError(
@@ -290,6 +289,6 @@ def check_split(settings: FederationSettings, members: Mapping[str, Member]) -> 
 
 
 def widths(model: Model) -> dict[Kind, int]:
-    """Widths of the vectors that owners of a model exchange, by kind: `Tables.width`, without tables."""
+    """Return the widths of the vectors that owners of a model exchange, by kind: `Tables.width`, without tables."""
     specs = model.tables()
     return {kind: sum(specs[name].width for name in exchanged(kind, specs)) for kind in KINDS}

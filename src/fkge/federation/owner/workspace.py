@@ -1,12 +1,4 @@
-"""The folder in which an owner's training keeps its results: checkpoints, ledger, model.
-
-WORKSPACE/
-  checkpoint.safetensors          everything needed to continue
-  checkpoint.before.safetensors   the checkpoint before that, in case the last one is damaged
-  ledger.sqlite                   what was spent and what was sent, unless the settings name another folder
-  model.safetensors               the best vectors, and settings.toml, as `fkge train` leaves them
-  result.json                     what the owner reached (`fkge.results.OwnerReport`)
-"""
+"""The folder in which an owner's training keeps its results: checkpoints, ledger, model (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +16,7 @@ from fkge.settings import TrainSettings
 
 @dataclass(frozen=True)
 class Workspace:
-    """Such a folder. Two owners, or two trainings of one, never share a folder.
+    """A folder with the results of one owner's training; two trainings never share one.
 
     Attributes:
         folder: it need not exist yet.
@@ -51,7 +43,7 @@ class Workspace:
         owner.save(self.checkpoint)
 
     def resume(self, owner: Owner) -> bool:
-        """Load the checkpoint, if there is one. Returns whether the owner has finished its first training."""
+        """Load the checkpoint, if there is one; return whether the owner has finished its first training."""
         if not self.checkpoint.exists():
             return False
         owner.load(self.checkpoint)
@@ -87,7 +79,7 @@ class Workspace:
         return None
 
     def ledger_head(self) -> Head | None:
-        """How far the ledger had come at the last checkpoint, if that says so."""
+        """Return the head of the ledger at the last checkpoint, if that has one."""
         try:
             head = load_tensors(self.checkpoint, OWNER_FILE)[1]["ledger"]
         except (RunError, KeyError):
@@ -95,7 +87,13 @@ class Workspace:
         return None if head is None else Head(**head)
 
     def write_results(self, tables: Tables, settings: TrainSettings, report: OwnerReport) -> None:
-        """Write the model, its settings and the report; the report last, so that with it everything is there."""
+        """Write the model, its settings and the report; the report last, so that with it everything is there.
+
+        Args:
+            tables: the owner's final vectors.
+            settings: by which `tables` can be made again.
+            report: what the owner reached.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         save_model(self.folder / "model.safetensors", tables, settings)
         write_atomically(self.folder / "settings.toml", settings.to_toml().encode())
@@ -107,6 +105,6 @@ class Workspace:
         return (self.folder / "result.json").exists()
 
     def report(self) -> OwnerReport | None:
-        """What the owner reached, if its training is over."""
+        """Return the report on the training, if it is over."""
         path = self.folder / "result.json"
         return OwnerReport.read(path, self.way_out) if path.exists() else None

@@ -49,7 +49,7 @@ _RESTORE = "Put the whole folder back as it was, or move it away and begin a new
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a sound log, or one sound file of it, holds."""
+    """The state of a sound log, or of one sound file of it."""
 
     entries: int  # how many lines were checked
     first: int  # the number of the first of them; 0 if there is none
@@ -61,7 +61,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Anchor:
-    """How far a log had come: `offset` bytes into `file` ends entry number `entries`, whose chain is `head`."""
+    """The position of a log: `offset` bytes into `file` ends entry number `entries`, whose chain is `head`."""
 
     node: str
     entries: int = 0
@@ -78,9 +78,11 @@ class Anchor:
 
 
 class AuditLog:
-    """The log, open for writing from any thread; `AuditLog.open` opens it.
+    """The log, open for writing from any thread. It has so many `entries`; `head` is the last one's chain.
 
-    It has so many `entries`, and `head` is the last one's chain, which is worth keeping elsewhere.
+    Args:
+        folder, node: where it is, and whose.
+        lock, file_bytes: held while it is open; how long a file gets. `AuditLog.open` gives both.
     """
 
     def __init__(self, folder: Path, node: str, lock: FileLock, file_bytes: int) -> None:
@@ -96,10 +98,14 @@ class AuditLog:
 
     @classmethod
     def open(cls, path: Path, node: str, *, file_bytes: int = FILE_BYTES) -> Self:
-        """Open the log of `node` in the folder `path`, which is created if needed, to append to it.
+        """Open the log of a node, to append to it.
 
         Lines since the anchor are checked; `verify` checks all. A last line that a crash cut short is removed, and the
         next line says so.
+
+        Args:
+            path: its folder, created if needed; node: whose log it is.
+            file_bytes: how long a file gets before the next one begins.
 
         Raises:
             NodeError: another process writes it, or the folder cannot be used.
@@ -380,7 +386,7 @@ def verify(place: Path, *, head: str | None = None, key: bytes | None = None) ->
     Args:
         place: the folder, or a file.
         head: a chain that was kept elsewhere: the log must have come by it.
-        key: the key of the anchor's seal; by default the one beside the log, if it is there.
+        key: the key of the anchor's seal; by default the one next to the log, if it is there.
 
     Raises:
         LedgerError: what was found, in one sentence with the file and the line.

@@ -63,7 +63,7 @@ class Spent(TypedDict):
 
 
 class AuditStatus(TypedDict):
-    """How far the audit log has come; keep its head elsewhere to detect an older one."""
+    """The position of the audit log; keep its head elsewhere to detect an older log."""
 
     entries: int
     head: str
@@ -197,10 +197,14 @@ def _credentials(connection: Any) -> tuple[int, int | None]:
 
 
 def call(path: Path, command: str, *, patience: float = PATIENCE) -> Mapping[str, object]:
-    """Send a command to a node, through its control socket, and return the answer.
+    """Send a command to a node and return the answer.
+
+    Args:
+        path: of its control socket; command: the command.
+        patience: seconds to wait for the answer.
 
     Raises:
-        NodeError: no node listens there, it does not answer within `patience` seconds, or it says why it will not.
+        NodeError: no node listens there, it does not answer in time, or it says why it will not.
     """
     with _connected(path, patience) as connection:
         return _ask(path, connection, command)
@@ -212,7 +216,7 @@ def ask_status(path: Path, patience: float = PATIENCE) -> Status:
 
 
 def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
-    """Ask a node to stop, and wait until its process has ended. Returns the node's answer.
+    """Ask a node to stop, and wait until its process has ended; return the node's answer.
 
     Raises:
         NodeError: it is still there after `patience` seconds.
@@ -234,8 +238,8 @@ def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
             os.close(process)
     if not gone:
         raise NodeError(
-            f"{path.parent}: the node is stopping, but still there after {patience:g} seconds. It finishes what "
-            "it is at; wait longer with --timeout, or look: fkge status"
+            f"{path.parent}: the node is stopping, but its process has not ended after {patience:g} seconds. It is "
+            "finishing its current step; wait longer with --timeout, or check it: fkge status"
         )
     return answer
 
@@ -286,7 +290,7 @@ def _connected(path: Path, patience: float) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _reachable(path: Path) -> Iterator[str]:
-    """An address for the socket `path` that is short enough: the system takes no more than 107 bytes."""
+    """Yield an address for the socket `path` that is short enough: the system takes no more than 107 bytes."""
     if len(os.fsencode(path)) <= 100 or not os.path.isdir("/proc/self/fd"):
         yield str(path)
         return
@@ -298,7 +302,7 @@ def _reachable(path: Path) -> Iterator[str]:
 
 
 def _falls_silent(path: Path, end: float) -> bool:
-    """Whether the socket closes in time; used where the process cannot be watched."""
+    """Return whether the socket closes in time; used where the process cannot be watched."""
     while time.monotonic() < end:
         try:
             with _connected(path, 1.0):

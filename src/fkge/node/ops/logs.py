@@ -1,7 +1,7 @@
 """A node's log: one JSON line per event, with time, level, event and fields, and no secret in it.
 
 What may appear in a line is listed, not what may not: numbers and booleans under known names, and texts that are known
-beforehand (events, states, reasons; peers' names and addresses, which `Log.know` is told). Anything else, be it a label
+beforehand (events, states, reasons; peers' names and addresses, passed to `Log.know`). Anything else, be it a label
 or a key that was passed by mistake, or the message of an error that quotes one, comes out as the name of its type.
 
 `logging` rotates, and carries what libraries log. Writing stays by hand, one write(2) per line: on a full disk a
@@ -82,7 +82,7 @@ class Log(logging.handlers.RotatingFileHandler):
     It may be used from any thread. On a full disk lines are lost, and the next one that is written counts them.
 
     Args:
-        path: of the file; rotated ones are beside it as ``node.log.1`` and so on.
+        path: of the file; rotated ones are next to it as ``node.log.1`` and so on.
         level: what is less than this is left out.
         file_bytes: size at which it is rotated.
         echo: write lines to standard error, too, for people or for the journal.
@@ -128,7 +128,7 @@ class Log(logging.handlers.RotatingFileHandler):
     error = partialmethod(write, "error")
 
     def listen(self, *loggers: str) -> logging.Handler:
-        """Take warnings and errors of libraries, too, from the loggers of these names. Returns the handler."""
+        """Take warnings and errors of libraries, too, from the loggers of these names; return the handler."""
         for name in loggers:
             logger = logging.getLogger(name)
             logger.addHandler(self)
@@ -160,7 +160,7 @@ class Log(logging.handlers.RotatingFileHandler):
         return open(self.baseFilename, "a+", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o640))
 
     def _cleaned(self, record: logging.LogRecord) -> Record:
-        """What may be written of a record: of a library's, its name and its place in the code, not its message."""
+        """Return the fields of a record that may be written; of a library's, its name and place, not its message."""
         fields: Mapping[str, object] | None = getattr(record, "fields", None)
         if fields is None:
             event, place = "library", {"place": record.module, "line": record.lineno}
@@ -179,7 +179,7 @@ class Log(logging.handlers.RotatingFileHandler):
         return out
 
     def _clean(self, name: str, value: Any) -> Any:
-        """`value` if it may stand under `name`, or the name of its type."""
+        """Return `value` if it may stand under `name`, or the name of its type."""
         kind = type(value)
         if value is None:
             return None
@@ -200,14 +200,19 @@ class Log(logging.handlers.RotatingFileHandler):
 
 
 class Tail:
-    """Read a log while it is written and rotated: what is not below a level, and about one peer if it is named."""
+    """Read a log while it is written and rotated.
+
+    Args:
+        path: of the log; level: lines below it are left out.
+        peer: only lines about this peer; all if None.
+    """
 
     def __init__(self, path: Path, *, level: str = "debug", peer: str | None = None) -> None:
         self.path, self._least, self._peer = path, LEVELS.index(level), peer
         self._inode, self._offset = -1, 0
 
     def last(self, count: int) -> list[Record]:
-        """The last `count` records, also of rotated files; `more` continues after them.
+        """Return the last `count` records, also of rotated files; `more` continues after them.
 
         Raises:
             NodeError: there is no log.
@@ -223,7 +228,7 @@ class Tail:
         return found[max(0, len(found) - count) :]
 
     def more(self) -> Iterator[Record]:
-        """The records written since the last call."""
+        """Yield the records written since the last call."""
         with contextlib.ExitStack() as opened:
             files: dict[int, BinaryIO] = {}  # by inode: the newest, and back to the one that was read last
             for number in range(KEPT + 1 if self._inode >= 0 else 1):
@@ -264,5 +269,5 @@ def render(record: Record) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with every control character replaced, which a terminal would obey."""
+    """Return `text` with every control character replaced, which a terminal would obey."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

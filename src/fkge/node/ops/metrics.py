@@ -39,9 +39,9 @@ class Health(NamedTuple):
 
 
 class Metrics:
-    """What a node counts, from any thread. `peers` are the names that may be labels.
+    """The metrics of a node, counted from any thread. `peers` are the names that may be labels.
 
-    `epochs` and `mrr` are metrics of `prometheus_client`, which need no check of what they are given.
+    `epochs` and `mrr` are metrics of `prometheus_client`, which need no check of their values.
     """
 
     def __init__(self, peers: Iterable[str] = ()) -> None:
@@ -70,7 +70,11 @@ class Metrics:
         self._peers_known.add(peer)
 
     def sent(self, peer: str, kind: str, nbytes: int) -> None:
-        """Count a message that was sent."""
+        """Count a message that was sent.
+
+        Args:
+            peer, kind: whom it was for, and its kind; nbytes: its size.
+        """
         peer, kind = self._peer(peer), self._word("kind", kind)
         self._messages.labels(peer, kind, "out").inc()
         self._bytes.labels(peer, kind).inc(nbytes)
@@ -107,7 +111,7 @@ class Metrics:
             self._state.labels(name).set(name == word)
 
     def render(self) -> bytes:
-        """All metrics in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return bytes(self._generate(self.registry))
 
     def _peer(self, name: str) -> str:

@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass
 class _Site:
-    """What the checks are about: a node's configuration, and what earlier checks have loaded."""
+    """A node under check: its configuration, and the results of earlier checks."""
 
     config: NodeConfig
     running: int | None

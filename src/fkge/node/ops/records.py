@@ -1,4 +1,8 @@
-"""`Records` writes each event of a node to its log, its audit log and its metrics, and each message before it goes."""
+"""`Records` keeps a node's log, audit log and metrics: it records each event, and each message before it is sent.
+
+The audit-log entry of a message is written by `Node` when `Participant` calls `on_egress`: after the message was
+encoded, before it enters the event queue.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +40,14 @@ _UNREMARKABLE = ("unspecified", "leaving", "replaced")
 
 
 class Records:
-    """The log, the audit log and the metrics of one node, in which the names of its `peers` may be written.
+    """The log, the audit log and the metrics of one node.
 
-    The audit log refuses (`NodeError`) what it cannot write, which stops the node; the log loses it.
+    The audit log raises `NodeError` for what it cannot write, which stops the node; the log loses it.
+
+    Args:
+        name: of the node.
+        peers: by name; no other names may be written.
+        audit, log: open for writing.
     """
 
     def __init__(self, name: str, peers: Mapping[str, object], audit: AuditLog, log: Log) -> None:
@@ -54,17 +63,21 @@ class Records:
         self.metrics.know(peer)
 
     def state(self, state: NodeState) -> None:
-        """The node is in another state."""
+        """Record that the node is in another state."""
         self.metrics.state(state)
         self.log.write("debug" if state in _OFTEN else "info", "state", state=str(state))
 
     def certificate(self, error: IdentityError) -> None:
-        """The node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
+        """Record that the node's own certificate is not valid by its own clock: TLS will fail, and does not say why."""
         self.log.error("certificate", reason=error.reason)
         self.audit.note("certificate", reason=error.reason, sentence=str(error))
 
     def alignment(self, peer: str, what: str, body: bytes) -> None:
-        """Record a message by which two owners find out what they share, before it is sent; it has no price."""
+        """Record a message of an alignment before it is sent; it has no price.
+
+        Args:
+            peer: whom it is for; what, body: its kind, and its bytes.
+        """
         self._leaves(peer, what, body, _ALIGNMENT[what], None, 0)
 
     def released(self, peer: str, released: Released, session: int, body: bytes, charged: float | None) -> None:
@@ -91,7 +104,7 @@ class Records:
         self.metrics.sent(peer, what, len(body))
 
     def record(self, event: Event) -> None:
-        """Write down what concerns an operator or an auditor about an event."""
+        """Record what concerns an operator or an auditor of an event in the log, the audit log and the metrics."""
         log, audit, metrics = self.log, self.audit, self.metrics
         match event:
             case MessageReceived(peer, channel, _):

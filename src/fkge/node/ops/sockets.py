@@ -1,4 +1,4 @@
-"""What the control socket and the metrics server share: connections that are answered one by one until it is closed."""
+"""Connections of the control socket and of the metrics server, which are answered one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator asks a node: `fkge status`, and whether it is ready (`/readyz`)."""
+"""The state of a node as its operator asks for it: `fkge status`, and whether it is ready (`/readyz`)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class StatusView:
         return "paused" if self.membership.paused and state is not NodeState.STOPPING else str(state)
 
     def health(self) -> Health:
-        """Whether the owner is able to work, and with whom."""
+        """Return whether the owner is able to work, and with whom."""
         ready = self.membership.owner is not None and self.life_cycle.state is not NodeState.STOPPING
         here = sum(peer.here for peer in self.peers.values())
         return Health(ready, {"state": self.state, "peers": here, "of": len(self.peers)})
 
     async def status(self) -> Status:
-        """The answer to `fkge status`."""
+        """Return the answer to `fkge status`."""
         owner, audit, federation = self.membership.owner, self.records.audit, self.config.federation
         return {
             "name": self.config.node.name, "life": self.persistent.starts, "pid": os.getpid(),

@@ -163,5 +163,5 @@ def test_what_does_not_belong_together_is_refused() -> None:
         recovery(np.ones((3, 2)), np.ones((2, 2)))
     with pytest.raises(SettingsError, match="anchors are"):
         from_anchors(np.ones((3, 2)), np.array([], np.int64), np.ones((0, 2)))
-    with pytest.raises(SettingsError, match="beside the anchors"):
+    with pytest.raises(SettingsError, match="without the anchors"):
         remains(np.ones((3, 2)), np.ones((3, 2)), np.arange(2))

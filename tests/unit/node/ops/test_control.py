@@ -296,7 +296,7 @@ def test_stop_says_if_it_takes_longer(tmp_path: Path) -> None:
     with node_process(tmp_path, "slow"):
         code, _, error = fkge("stop", "--state", str(tmp_path), "--timeout", "0.2")
         assert code != 0
-        assert "still there after 0.2 seconds" in str(error)
+        assert "has not ended after 0.2 seconds" in str(error)
 
 
 def test_stop_without_a_process_to_watch_waits_for_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
