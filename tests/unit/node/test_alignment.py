@@ -59,6 +59,12 @@ class Owner:
             self.events.append, agreed,
         )  # fmt: skip
 
+    def realign(self, peer: str, entities: list[int]) -> None:
+        """Let other entities be shared with a peer, as if the two had aligned anew."""
+        store, common = self.alignments.store, Common(np.array(entities, np.int64), np.empty(0, np.int64))
+        peers = {**store.peers, peer: PeerProfile(common, "TransE", WIDTHS)}
+        self.alignments.store = store.with_peers(peers, store.tokens)
+
     def show(self, peer: str) -> Any:
         return self.alignments.show_others(self.alignments.store.tokens, peer)
 
@@ -109,13 +115,26 @@ def test_only_what_was_shown_counts_whatever_changed_meanwhile(tmp_path: Path) -
     owners = trio(tmp_path)
     ant, cat = owners["ant"], owners["cat"]
     sent = {"ant": ant.show("cat"), "cat": cat.show("ant")}
-    none = np.empty(0, np.int64)
-    less = {**ant.alignments.store.peers, "bee": PeerProfile(Common(none, none), "TransE", WIDTHS)}
-    ant.alignments.store = ant.alignments.store.with_peers(less, ant.alignments.store.tokens)  # aligned anew with bee
+    ant.realign("bee", [])
     ant.alignments.extend("cat", sent["cat"])
     cat.alignments.extend("ant", sent["ant"])
     assert ant.found("cat") == cat.found("ant")
     assert len(ant.rows("cat")["entity"]) == 5
+
+
+def test_what_is_shown_again_before_it_is_answered_is_the_same(tmp_path: Path) -> None:
+    """Whichever of the two messages the peer takes."""
+    owners = trio(tmp_path)
+    ant, cat = owners["ant"], owners["cat"]
+    ant.realign("bee", [0, 3])
+    first, received = ant.show("cat"), cat.show("ant")
+    ant.realign("bee", [0, 3, 4, 5])  # a row more in between
+    again = ant.show("cat")
+    assert all(np.array_equal(first[kind], again[kind]) for kind in KINDS)
+    ant.alignments.extend("cat", received)
+    cat.alignments.extend("ant", first)
+    assert ant.found("cat") == cat.found("ant")
+    assert len(ant.show("cat")["entity"]) == 3  # 0, 4 and 5: the next time it is what is shared then
 
 
 def test_the_id_changes_alike_on_both_sides_and_is_kept(tmp_path: Path) -> None:
