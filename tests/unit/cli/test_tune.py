@@ -67,7 +67,7 @@ def test_what_is_sure_to_fail_fails_before_there_is_a_folder(here: Path, words: 
 
 def test_a_search_ends_with_what_was_fixed_and_is_not_made_twice(here: Path) -> None:
     fixed = [word for setting in QUICK for word in ("--set", setting)]
-    said = ("graph", "--minutes", 0.02, "--seed", 3, "--out", "out", *fixed)
+    said = ("graph", "--minutes", 0.005, "--seed", 3, "--out", "out", *fixed)
     found = answer(commands, *said, "--quiet")
     assert (found["kind"], found["seed"], found["finished"]) == ("graph", 3, True)
     recipe = TrainSettings.load(Path(found["recipe"]))
