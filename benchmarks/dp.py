@@ -69,7 +69,7 @@ def measure(kind: str, optimizer: str, lazy: bool, data: str, batch: int, second
     if lazy:
         private_trainer.run_epoch(count)
     else:
-        private_trainer._steps.begin(private.lr)
+        private_trainer.stepper.begin(private.lr)
         number = 0
         while number == 0 or clock.cpu < seconds:
             private_trainer._step(number, count)

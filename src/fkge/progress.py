@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SECONDS_BEFORE_FIRST_DRAWING = 0.5
+SECONDS_BEFORE_FIRST_DRAWING = 0.5
 _SECONDS_BETWEEN_DRAWINGS = 0.2
 _WIDTH = 24
 
@@ -188,7 +188,7 @@ def in_notebook(display: Display) -> Callable[..., AbstractContextManager[Task]]
             yield Task()
             return
         busy, began = True, time.monotonic()
-        due = began + _SECONDS_BEFORE_FIRST_DRAWING
+        due = began + SECONDS_BEFORE_FIRST_DRAWING
         change: Callable[[str], None] | None = None
 
         def draw(running: Task, *report: object) -> None:

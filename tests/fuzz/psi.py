@@ -11,7 +11,7 @@ from copy import copy
 from functools import cache
 from random import Random
 
-from fkge.align.psi import _FRAME, _MAGIC, Message, PsiClient, PsiHost, PsiSettings
+from fkge.align.psi import FRAME, MAGIC, Message, PsiClient, PsiHost, PsiSettings
 from fkge.errors import PeerError
 from tests.fuzz.mutations import Leaf
 
@@ -43,13 +43,13 @@ def check(data: bytes) -> None:
     role = copy(client if state in ("asked", "claimed", "sizing") else host)
     frame = data[1:]
     if state != "anything" and frame:
-        frame = _FRAME.pack(_MAGIC, frame[0], 0, role._transcript) + frame[1:]
-    before = (role._state, role._transcript, role.found, role.refused)
+        frame = FRAME.pack(MAGIC, frame[0], 0, role.transcript) + frame[1:]
+    before = (role.state, role.transcript, role.found, role.refused)
     try:
         role.step(frame)
     except PeerError:
-        if role._state != "over" or frame[4] != Message.CLAIM:  # a wrong claim ends the run: it is an answer to a guess
-            assert (role._state, role._transcript, role.found, role.refused) == before
+        if role.state != "over" or frame[4] != Message.CLAIM:  # a wrong claim ends the run: it is an answer to a guess
+            assert (role.state, role.transcript, role.found, role.refused) == before
     assert role.found is None
 
 
@@ -58,7 +58,7 @@ def seeds() -> list[bytes]:
     out = []
     for number, state in enumerate(STATES):
         said = _converse(state)[2]
-        out.append(bytes([number]) + (said if state == "anything" else said[4:5] + said[_FRAME.size :]))
+        out.append(bytes([number]) + (said if state == "anything" else said[4:5] + said[FRAME.size :]))
     out.append(bytes([STATES.index("sized"), Message.STOP]) + bytes(8))
     return out
 

@@ -22,7 +22,7 @@ from benchmarks.desk import Caller, Desk, found
 from benchmarks.nodes import Served, body, deaf, serving
 
 from fkge.node import frames_pb2 as pb
-from fkge.node.session import _part
+from fkge.node.session import encode_part
 from fkge.ppat import Samples
 
 SECONDS = 120.0
@@ -147,7 +147,7 @@ async def growth(work: Callable[[], Awaitable[None]]) -> int:
 )  # fmt: skip
 def test_a_part_is_written_as_protobuf_writes_it(step: int, heard: int, channel: int, more: bool, body: bytes) -> None:
     part = pb.Part(step=step, heard=heard, channel=channel, more=more, body=body)
-    assert _part(step, heard, channel, more, memoryview(body)) == pb.Frame(part=part).SerializeToString()
+    assert encode_part(step, heard, channel, more, memoryview(body)) == pb.Frame(part=part).SerializeToString()
 
 
 @pytest.mark.long

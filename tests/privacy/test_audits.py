@@ -324,7 +324,7 @@ def test_an_intersection_without_a_secret_is_detected(plain: Path, monkeypatch: 
         secret._library, secret._key = library, 1
         secret._hider = library.client.CreateFromKey((1).to_bytes(32, "big"), True)
 
-    monkeypatch.setattr(psi._Secret, "__init__", known)
+    monkeypatch.setattr(psi.Secret, "__init__", known)
     found = only(plain, "dictionary")
     assert found["verdict"] == Verdict.BROKEN
     assert found["psi"]["hash"] == "no exponent"

@@ -29,7 +29,7 @@ def claims(progress):
 origin = Origin("fkge", "0", "none", "nobody")
 SMALL = Recipe("small", "Two arcs of a circle.", {"east": origin, "west": origin}, claims, lambda: {"fkge": "0"})
 data.NAMES = ("small",)
-data._RECIPES = {"small": SMALL}
+data.RECIPES = {"small": SMALL}
 
 if __name__ == "__main__":
     from fkge.cli import main

@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 
 from fkge import recipes
 from fkge.federation import FederationSettings
-from fkge.federation.source import _File, _Links, _Member
+from fkge.federation.source import FederationFile, LinkTable, MemberTable
 from fkge.graph import Policy
 from fkge.graph.policy import Rule
 from fkge.node.settings import NodeSettings, PeerSettings
@@ -177,7 +177,7 @@ def test_commands_and_options_in_the_text_exist(page: Path) -> None:
 def keys() -> tuple[set[str], dict[str, set[str]]]:
     """Every key that a TOML file of ours may hold, and those of each section."""
     kinds: list[type[Settings]] = [
-        TrainSettings, FederationSettings, Rule, _Member, _Links, _File, NodeSettings, PeerSettings,
+        TrainSettings, FederationSettings, Rule, MemberTable, LinkTable, FederationFile, NodeSettings, PeerSettings,
     ]  # fmt: skip
     sections = {name: set(kind.model_fields) for name, kind in FederationSettings.sections().items()}
     return {key for kind in kinds for key in kind.model_fields}.union({"default"}, *sections.values()), sections
@@ -202,11 +202,11 @@ def test_toml_in_a_page_is_valid(page: Path) -> None:
             continue
         values = tomllib.loads(block.text)
         if "owners" in values or "links" in values:
-            _File.build(values)
+            FederationFile.build(values)
             for owner in values["owners"].values():
-                TrainSettings.build(_Member.build(owner).train)
+                TrainSettings.build(MemberTable.build(owner).train)
             for link in values.get("links", ()):
-                assert set(_Links.build(link).between) <= set(values["owners"])
+                assert set(LinkTable.build(link).between) <= set(values["owners"])
         elif "default" in values or "rules" in values:
             Policy.build(values | {"rules": [rule for rule in values["rules"] if "source" not in rule]})
         elif "peers" in values:
@@ -242,7 +242,7 @@ def resolve(name: str) -> object:
 def test_keys_of_files_are_all_told() -> None:
     told = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")))
     told |= set(re.findall(r"^(\w+) =", (ROOT / "docs/reference/files.md").read_text(encoding="utf-8"), flags=re.M))
-    assert set(Rule.model_fields) | set(_Links.model_fields) | set(_Member.model_fields) - {"train"} <= told
+    assert set(Rule.model_fields) | set(LinkTable.model_fields) | set(MemberTable.model_fields) - {"train"} <= told
 
 
 def test_every_event_of_a_trace_is_told() -> None:

@@ -21,7 +21,7 @@ def test_a_line_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     with task_in_notebook("finished at once", 4) as task:
         task.advance(4)
     assert shown == []
-    monkeypatch.setattr(progress, "_SECONDS_BEFORE_FIRST_DRAWING", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_FIRST_DRAWING", 0.0)
     with task_in_notebook("training", 4) as task:
         task.advance(1, mrr=0.25)
         with task_in_notebook("ranking", 10) as inner:

@@ -42,6 +42,16 @@ def test_no_import_cycles_not_even_lazy_ones() -> None:
     list(TopologicalSorter(imports).static_order())  # raises CycleError, which names the cycle
 
 
+def test_every_module_has_a_unit_test_of_its_name() -> None:
+    tests, missing = Path(__file__).parent, []
+    for path in modules().values():
+        place = path.relative_to(SOURCES)
+        made = path.stem.endswith("_pb2") or path.stem.startswith("__")
+        if not made and not (tests / place.parent / f"test_{path.stem}.py").exists():
+            missing.append(str(place))
+    assert missing == []
+
+
 def test_modules_have_at_most_500_lines() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     assert {name: length for name, length in lengths.items() if length > 500} == {}

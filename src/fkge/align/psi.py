@@ -100,18 +100,18 @@ class Message(IntEnum):
     SIZE, SIZED, ASK, ANSWER, CLAIM, AGREED, STOP = range(1, 8)
 
 
-_MAGIC = b"PSI1"
-_FRAME = struct.Struct("<4sBB16s")  # magic, message, item kind, digest of all frames before
-_HELLO = struct.Struct("<III33s16s")  # items, minimum, number in common if known, public point, normalisation
-_REPLY = struct.Struct("<II33s")  # items, minimum, public point
+MAGIC = b"PSI1"
+FRAME = struct.Struct("<4sBB16s")  # magic, message, item kind, digest of all frames before
+HELLO = struct.Struct("<III33s16s")  # items, minimum, number in common if known, public point, normalisation
+REPLY = struct.Struct("<II33s")  # items, minimum, public point
 _STOP = struct.Struct("<II")  # number in common, minimum
-_POINT, _PROOF, _PLACE = 33, 32, 4
+POINT, PROOF, _PLACE = 33, 32, 4
 _UNKNOWN = 2**32 - 1
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """The order of the group of P-256, a prime: exponents count modulo it."""
 
 
-class _Secret:
+class Secret:
     """A secret exponent, drawn by the library from the system's entropy, for one purpose in one run."""
 
     def __init__(self) -> None:
@@ -153,12 +153,14 @@ class _Role(ABC):
     Attributes:
         found: the common items, sorted, once both sides have proved that they know them; None before.
         refused: why the two stopped, if they did.
+        state: where this side is in the protocol; its table says which messages it accepts there.
+        transcript: a digest of all frames so far, which the next one has to name.
 
     Raises:
         SettingsError: there are too many items, or one is not valid text.
     """
 
-    _table: ClassVar[Mapping[str, tuple[Message, ...]]]
+    table: ClassVar[Mapping[str, tuple[Message, ...]]]
     """For each state, the messages that are accepted."""
 
     def __init__(self, items: Iterable[str], settings: PsiSettings, kind: Kind = "entity") -> None:
@@ -172,9 +174,9 @@ class _Role(ABC):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
                 raise SettingsError(f"{kind} key {item!r} is not text that UTF-8 can carry; repair the label")
         self._settings, self._kind = settings, kind
-        self._state = next(iter(self._table))
-        self._transcript = bytes(16)
-        self._agreement = _Secret()
+        self.state = next(iter(self.table))
+        self.transcript = bytes(16)
+        self._agreement = Secret()
         self.found: list[str] | None = None
         self.refused: OverlapError | None = None
 
@@ -185,8 +187,8 @@ class _Role(ABC):
             PeerError: the message cannot be used; nothing changes, but a wrong claim ends the run.
         """
         message, body = self._open(data)
-        answer = self._act(message, body, _extended(self._transcript, data))
-        self._transcript = _extended(self._transcript, data)
+        answer = self._act(message, body, _extended(self.transcript, data))
+        self.transcript = _extended(self.transcript, data)
         return None if answer is None else self._seal(*answer)
 
     @abstractmethod
@@ -194,29 +196,29 @@ class _Role(ABC):
         """Return the answer to `message`, None at the end. `transcript` is a digest of everything up to it."""
 
     def _seal(self, message: Message, body: bytes) -> bytes:
-        frame = _FRAME.pack(_MAGIC, message, KINDS.index(self._kind), self._transcript) + body
-        self._transcript = _extended(self._transcript, frame)
+        frame = FRAME.pack(MAGIC, message, KINDS.index(self._kind), self.transcript) + body
+        self.transcript = _extended(self.transcript, frame)
         return frame
 
     def _open(self, data: bytes) -> tuple[Message, bytes]:
-        if len(data) < _FRAME.size or data[:4] != _MAGIC:
+        if len(data) < FRAME.size or data[:4] != MAGIC:
             raise PeerError("a peer sent something that is not a message of an intersection")
-        _, message, kind, transcript = _FRAME.unpack_from(data)
-        due = self._table[self._state]
+        _, message, kind, transcript = FRAME.unpack_from(data)
+        due = self.table[self.state]
         if message not in due:
             names = " or ".join(m.name for m in due) or "nothing more"
             raise PeerError(f"a peer sent message {message} of an intersection; due was {names}")
         if kind != KINDS.index(self._kind):
             raise PeerError(f"a peer sent a message about another kind of item; this is about {self._kind} keys")
-        if transcript != self._transcript:
+        if transcript != self.transcript:
             raise PeerError("a peer sent a message that does not follow from those before: is it from another run?")
-        return Message(message), data[_FRAME.size :]
+        return Message(message), data[FRAME.size :]
 
     def _points(self, body: bytes, *counts: int) -> list[list[Point]]:
         """Split all of `body` into lists of so many points each, none of which may repeat one."""
-        if len(body) != _POINT * sum(counts):
+        if len(body) != POINT * sum(counts):
             raise PeerError(f"a peer sent {len(body):,} bytes where {sum(counts):,} points were due")
-        points = (body[i : i + _POINT] for i in range(0, len(body), _POINT))
+        points = (body[i : i + POINT] for i in range(0, len(body), POINT))
         out = [list(itertools.islice(points, count)) for count in counts]
         if any(len(set(part)) < len(part) for part in out):
             raise PeerError("a peer sent a point twice; each stands for a different item")
@@ -228,7 +230,7 @@ class _Role(ABC):
 
     def _proof(self, secret: Point, transcript: bytes, who: bytes, items: Iterable[str]) -> bytes:
         """Return a digest of all `items` together, which nobody can make without knowing every one."""
-        digest = hashlib.blake2b(digest_size=_PROOF, key=secret + transcript, person=who)
+        digest = hashlib.blake2b(digest_size=PROOF, key=secret + transcript, person=who)
         for text in map(str.encode, items):
             digest.update(len(text).to_bytes(4, "little") + text)
         return digest.digest()
@@ -244,7 +246,7 @@ class PsiClient(_Role):
     with fewer items should be the client.
     """
 
-    _table: ClassVar = {
+    table: ClassVar = {
         "new": (),
         "sizing": (Message.SIZED,),
         "asked": (Message.ANSWER,),
@@ -254,44 +256,44 @@ class PsiClient(_Role):
 
     def start(self) -> bytes:
         """Return the first message."""
-        if self._state != "new":
+        if self.state != "new":
             raise RuntimeError("start() was called before")
         if self._settings.min_overlap:
-            self._state = "sizing"
+            self.state = "sizing"
             return self._seal(Message.SIZE, self._hello())
         return self._seal(*self._ask())
 
     def _hello(self, size: int = _UNKNOWN) -> bytes:
         """Hide the items behind a new secret and sort them: a random order to anybody who does not know the secret."""
-        self._secret = _Secret()
+        self._secret = Secret()
         hidden = dict(zip(self._secret.hide(self._items), self._items, strict=True))
         points = sorted(hidden)
         self._asked = [hidden[point] for point in points]
         name = self._settings.normalisation.encode()
-        hello = _HELLO.pack(len(points), self._settings.min_overlap, size, self._public(), name)
+        hello = HELLO.pack(len(points), self._settings.min_overlap, size, self._public(), name)
         return hello + b"".join(points)
 
     def _ask(self, size: int = _UNKNOWN) -> tuple[Message, bytes]:
         hello = self._hello(size)
-        self._state, self._size = "asked", size
+        self.state, self._size = "asked", size
         return Message.ASK, hello
 
     def _act(self, message: Message, body: bytes, transcript: bytes) -> tuple[Message, bytes] | None:
         if message == Message.AGREED:
             self._agreed(body)
             return None
-        if len(body) < _REPLY.size:
+        if len(body) < REPLY.size:
             raise PeerError("a peer's answer is cut short")
-        count, minimum, public = _REPLY.unpack_from(body)
+        count, minimum, public = REPLY.unpack_from(body)
         self._cap(count)
-        theirs, raised = self._points(body[_REPLY.size :], count, len(self._items))
+        theirs, raised = self._points(body[REPLY.size :], count, len(self._items))
         place = {point: i for i, point in enumerate(theirs)}
         stripped = self._secret.strip(raised)
         if message == Message.SIZED:
             size, minimum = sum(point in place for point in stripped), max(minimum, self._settings.min_overlap)
             if size >= minimum:
                 return self._ask(size)
-            self._state, self.refused = "over", OverlapError(self._kind, size, minimum)
+            self.state, self.refused = "over", OverlapError(self._kind, size, minimum)
             return Message.STOP, _STOP.pack(size, minimum)
         common = {place[point]: item for point, item in zip(stripped, self._asked, strict=True) if point in place}
         if self._size not in (_UNKNOWN, len(common)):
@@ -299,22 +301,22 @@ class PsiClient(_Role):
                 f"{len(common)} {self._kind} keys in common, {self._size} a moment ago: the peer changed its set"
             )
         shared = self._agreement.again([public])[0]
-        self._common, self._shared, self._state = sorted(common.values()), shared, "claimed"
+        self._common, self._shared, self.state = sorted(common.values()), shared, "claimed"
         places = struct.pack(f"<{len(common)}I", *sorted(common))
         return Message.CLAIM, places + self._proof(shared, transcript, b"client", self._common)
 
     def _agreed(self, body: bytes) -> None:
-        if not hmac.compare_digest(body, self._proof(self._shared, self._transcript, b"host", self._common)):
+        if not hmac.compare_digest(body, self._proof(self._shared, self.transcript, b"host", self._common)):
             raise PeerError(
                 f"the peer could not prove that it knows the {len(self._common)} {self._kind} keys it shares"
             )
-        self._state, self.found = "over", self._common
+        self.state, self.found = "over", self._common
 
 
 class PsiHost(_Role):
     """The side that answers, once."""
 
-    _table: ClassVar = {
+    table: ClassVar = {
         "waiting": (Message.SIZE, Message.ASK),
         "sized": (Message.ASK, Message.STOP),
         "answered": (Message.CLAIM,),
@@ -328,17 +330,17 @@ class PsiHost(_Role):
         if message == Message.STOP:
             if len(body) != _STOP.size:
                 raise PeerError("a peer's last message has the wrong length")
-            self._state, self.refused = "over", OverlapError(self._kind, *_STOP.unpack(body))
+            self.state, self.refused = "over", OverlapError(self._kind, *_STOP.unpack(body))
             return None
         return self._asked(message, body)
 
     def _asked(self, message: Message, body: bytes) -> tuple[Message, bytes]:
-        if len(body) < _HELLO.size:
+        if len(body) < HELLO.size:
             raise PeerError("a peer's first message is cut short")
-        count, minimum, size, public, name = _HELLO.unpack_from(body)
+        count, minimum, size, public, name = HELLO.unpack_from(body)
         self._check(message, count, minimum, size, name.rstrip(b"\0"))
-        (points,) = self._points(body[_HELLO.size :], count)
-        secret = _Secret()
+        (points,) = self._points(body[HELLO.size :], count)
+        secret = Secret()
         raised, shared = secret.again(points), self._agreement.again([public])[0]
         hidden = dict(zip(secret.hide(self._items), self._items, strict=True))
         order = sorted(hidden)
@@ -346,8 +348,8 @@ class PsiHost(_Role):
             raised.sort()  # or the client could tell which of its own are common
         self._offered, self._shared = [hidden[point] for point in order], shared
         self._peers, self._least, self._size = count, max(minimum, self._settings.min_overlap), size
-        self._state = "sized" if message == Message.SIZE else "answered"
-        reply = _REPLY.pack(len(order), self._settings.min_overlap, self._public())
+        self.state = "sized" if message == Message.SIZE else "answered"
+        reply = REPLY.pack(len(order), self._settings.min_overlap, self._public())
         return Message.SIZED if message == Message.SIZE else Message.ANSWER, reply + b"".join([*order, *raised])
 
     def _check(self, message: Message, count: int, minimum: int, size: int, name: bytes) -> None:
@@ -358,21 +360,21 @@ class PsiHost(_Role):
                 f"a peer normalises labels by {theirs!r}, this owner by {self._settings.normalisation!r}; both need "
                 "the same (normalisation)"
             )
-        if message == Message.ASK and self._state == "waiting":
+        if message == Message.ASK and self.state == "waiting":
             if self._settings.min_overlap or minimum:
                 raise PeerError(
                     "a minimum is set, so the number in common comes first; the asking side must set min_overlap too"
                 )
             if size != _UNKNOWN:
                 raise PeerError("a peer states a number in common that was not counted")
-        if message == Message.ASK and self._state == "sized":
+        if message == Message.ASK and self.state == "sized":
             if count != self._peers:
                 raise PeerError(f"a peer asks with {count:,} {self._kind} keys after {self._peers:,} were counted")
             if not max(minimum, self._least) <= size <= min(count, len(self._items)):
                 raise PeerError(f"a peer continues with {size:,} in common; it should have stopped, or cannot be right")
 
     def _claimed(self, body: bytes, transcript: bytes) -> tuple[Message, bytes]:
-        count, rest = divmod(len(body) - _PROOF, _PLACE)
+        count, rest = divmod(len(body) - PROOF, _PLACE)
         if rest or not 0 <= count <= min(self._peers, len(self._offered)):
             raise PeerError(f"a peer's claim of {len(body):,} bytes does not fit the sets that were intersected")
         if self._size not in (_UNKNOWN, count):
@@ -382,11 +384,11 @@ class PsiHost(_Role):
             raise PeerError(f"a peer claims places that are not in this owner's list of {len(self._offered):,}")
         common = sorted(self._offered[i] for i in places)
         if not hmac.compare_digest(
-            body[count * _PLACE :], self._proof(self._shared, self._transcript, b"client", common)
+            body[count * _PLACE :], self._proof(self._shared, self.transcript, b"client", common)
         ):
-            self._state = "over"  # a second try would be another guess
+            self.state = "over"  # a second try would be another guess
             raise PeerError(f"the peer could not prove that it knows the {count:,} {self._kind} keys it claims")
-        self._state, self.found = "over", common
+        self.state, self.found = "over", common
         return Message.AGREED, self._proof(self._shared, transcript, b"host", common)
 
 

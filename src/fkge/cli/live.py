@@ -105,11 +105,11 @@ class View:
         if stage is not None:
             place = list(self.plan).index(stage.arm) + 1 if stage.arm in self.plan else 1
             words.append(f"  {stage.arm}", "bold cyan").append(f" (arm {place} of {len(self.plan)})", "dim")
-        eta = "" if left is None or self.share >= 1 else f", about {_minutes(left)} left"
+        eta = "" if left is None or self.share >= 1 else f", about {clock_text(left)} left"
         line.add_column(ratio=1)
         line.add_column(width=max(4, min(16, width - 60)))
         line.add_column(justify="right", no_wrap=True)
-        line.add_row(words, ProgressBar(total=1, completed=self.share), f"{self.share:.0%}  {_minutes(elapsed)}{eta}")
+        line.add_row(words, ProgressBar(total=1, completed=self.share), f"{self.share:.0%}  {clock_text(elapsed)}{eta}")
         return line
 
     def _owners(self, stage: Stage, width: int, lines: int) -> Iterator[Table | Text]:
@@ -188,13 +188,15 @@ def _score(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}".replace("0.", ".", 1)
 
 
-def _minutes(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
+    """A time as a clock shows it: ``1:00``, ``1:01:01``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _bytes(count: float) -> str:
+def short_bytes(count: float) -> str:
+    """A number of bytes in a few letters: ``999 B``, ``1.2 MB``."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count, units = count / 1000, units[1:]
@@ -207,7 +209,7 @@ _EXCHANGES = (
     _Column("exch.", 5, 5, lambda view, stage, course: f"{course.hosted.total():,}"),
     _Column("kept", 6, 4, lambda view, stage, course: str(course.accepted)),
     _Column("back", 7, 4, lambda view, stage, course: str(course.backtracked)),
-    _Column("sent", 8, 7, lambda view, stage, course: _bytes(course.sent)),
+    _Column("sent", 8, 7, lambda view, stage, course: short_bytes(course.sent)),
 )
 _COLUMNS = (
     _Column("epochs", 3, 8, View.bar),

@@ -179,12 +179,12 @@ def serve(
         if not _is_loopback(host):
             say("Other machines can reach this page, and its traffic is not encrypted; use a tunnel (ssh -L) instead.")
         say(f"{address}\nCtrl-C stops the page; the simulation continues.")
-        server = _Server(app, (lambda: webbrowser.open(address)) if open_browser else None)
+        server = Server(app, (lambda: webbrowser.open(address)) if open_browser else None)
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server that ends its event streams when it shuts down; they never end by themselves."""
 
     def __init__(self, app: FastAPI, started: Callable[[], object] | None) -> None:

@@ -25,9 +25,10 @@ from fkge.errors import UnknownLabelError
 from fkge.files import write_atomically
 from fkge.progress import SILENT, Progress
 
-_RECIPES = {recipe.name: recipe for recipe in (ATLAS, MICROBES, BIO)}
+RECIPES = {recipe.name: recipe for recipe in (ATLAS, MICROBES, BIO)}
+"""How the embedded federations are made, by name."""
 
-NAMES = tuple(_RECIPES)
+NAMES = tuple(RECIPES)
 """Names of the embedded federations."""
 
 _FILE = "federation.toml"
@@ -69,9 +70,9 @@ class Description(TypedDict):
 
 def recipe(name: str) -> Recipe:
     """Return how `name` is built; raise `UnknownLabelError` if there is no such federation."""
-    if name not in _RECIPES:
+    if name not in RECIPES:
         raise UnknownLabelError("embedded federation", name, NAMES)
-    return _RECIPES[name]
+    return RECIPES[name]
 
 
 def build(name: str, progress: Progress = SILENT) -> Path:

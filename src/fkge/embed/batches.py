@@ -20,7 +20,7 @@ from torch import Tensor
 
 Corruption = Literal["uniform", "bernoulli"]
 
-_CHUNK_IDS = 1 << 20
+CHUNK_IDS = 1 << 20
 """Ids drawn at a time: enough to make drawing cheap, few enough (8 MB) to stay out of the way and to stop soon."""
 
 
@@ -206,7 +206,7 @@ class Batcher:
         self._facts = facts if filtered else None
         self._tail_chance = facts.tail_chance() if facts is not None and corruption == "bernoulli" else None
         ids = self.batch * (2 + -(-negatives // self.share))
-        self._steps_per_chunk = max(1, _CHUNK_IDS // ids)
+        self._steps_per_chunk = max(1, CHUNK_IDS // ids)
 
     def __len__(self) -> int:
         """Return the number of chunks per epoch, as many as `epoch` yields."""

@@ -173,7 +173,7 @@ class DpTrainer(BaseTrainer):
         self._gradients = make_gradients(tables, settings, private.clip, learn=private.relations == "learn")
         self._noise = Noise(fresh_key(noise), tables.device, kernels=settings.kernels)
         self._register()
-        self._steps = self._make_steps()
+        self.stepper = self._make_steps()
 
     # -- what an owner asks ------------------------------------------------------------------------------------------
 
@@ -189,16 +189,16 @@ class DpTrainer(BaseTrainer):
         released.
         """
         steps, each = self.private.steps, self._steps_per_chunk
-        self._steps.begin(self.lr)
+        self.stepper.begin(self.lr)
         while self.chunk * each < steps:
             for number in range(self.chunk * each, min((self.chunk + 1) * each, steps)):
                 self._step(self.epoch * steps + number, task)
             self.chunk += 1
             if stop is not None and self.chunk * each < steps:
-                self._steps.flush()
+                self.stepper.flush()
                 if stop():
                     return None
-        self._steps.flush()
+        self.stepper.flush()
         self._average()
         mean = self._loss / max(self._count, 1)
         self.epoch, self.chunk, self._loss, self._count = self.epoch + 1, 0, 0.0, 0
@@ -218,7 +218,7 @@ class DpTrainer(BaseTrainer):
         """
         super().move_to(position)
         self._noise = self._noise.child(self.epoch, self.chunk)
-        self._steps = self._make_steps()
+        self.stepper = self._make_steps()
 
     def graft(self, entities: Tensor, relations: Tensor, triples: Tensor) -> None:
         """Raise `SettingsError`: virtual triples would be examples that nobody accounts for."""
@@ -263,7 +263,7 @@ class DpTrainer(BaseTrainer):
             draw(h[ids], r[ids], t[ids], entities, p.negatives, seed, number)
             for ids in chosen.split(p.gather) if len(ids)
         )  # fmt: skip
-        self._loss += self._steps.step(parts, len(chosen) * (p.negatives + 2))
+        self._loss += self.stepper.step(parts, len(chosen) * (p.negatives + 2))
         self._count += len(chosen)
         if task is not None:
             task.advance(len(chosen), loss=self._loss / max(self._count, 1))
@@ -293,7 +293,7 @@ class EagerSteps:
 
     def __init__(self, tables: Tables, gradients: Gradients, source: Noise, private: DpSettings) -> None:
         self.tables, self.gradients, self.source, self.private = tables, gradients, source, private
-        self._sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
+        self.sums = {name: torch.zeros_like(tables[name]) for name in private.trained}
 
     def begin(self, lr: float) -> None:
         """Set the length of the steps that follow."""
@@ -302,14 +302,14 @@ class EagerSteps:
     @torch.no_grad()
     def step(self, parts: Iterator[Examples], size: int) -> float:
         """One step on all examples of `parts`. Returns their summed loss."""
-        for total in self._sums.values():
+        for total in self.sums.values():
             total.zero_()
         loss = 0.0
         for part in parts:
             with torch.enable_grad():
-                loss += self.gradients.add(part, self._sums)
+                loss += self.gradients.add(part, self.sums)
         numbers = _NUMBERS if self.tables.device.type == "cpu" else _NUMBERS << 6
-        for name, total in self._sums.items():
+        for name, total in self.sums.items():
             rows, width = total.shape
             for first in range(0, rows, at_a_time := max(1, numbers // width)):
                 place = slice(first, min(first + at_a_time, rows))

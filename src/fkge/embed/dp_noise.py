@@ -8,7 +8,7 @@ part.
 Known weakness: the Gaussians are float32, so the low bits of a noisy sum may still reveal something of the sum (Mironov
 2012; Haney et al. 2022). Every ε of this package is that of real numbers.
 
-`_words` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
+`key_stream` below runs on every device. The CPU has a compiled twin in `kernels.private`, the same to the bit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Noise:
 
             flat = torch.from_numpy(gaussians(self.key, GAUSSIAN, start, groups, ROUNDS))
         else:
-            flat = _gaussians(_words(self.key, GAUSSIAN, start, groups, ROUNDS, self.device))
+            flat = gaussians_of(key_stream(self.key, GAUSSIAN, start, groups, ROUNDS, self.device))
         return flat.view(-1)[: rows * width].view(rows, width)
 
     def select(self, size: int, rate: float) -> Tensor:
@@ -103,10 +103,10 @@ class Noise:
             from fkge.embed.kernels.private import chacha
 
             return torch.from_numpy(chacha(self.key, CHOICE, start, groups, ROUNDS).view(np.int32)).view(-1)
-        return _words(self.key, CHOICE, start, groups, ROUNDS, self.device).flatten()
+        return key_stream(self.key, CHOICE, start, groups, ROUNDS, self.device).flatten()
 
 
-def _words(
+def key_stream(
     key: np.ndarray[tuple[int], np.dtype[np.uint32]], nonce: int, start: int, groups: int, rounds: int,
     device: torch.device,
 ) -> Tensor:  # fmt: skip
@@ -137,7 +137,7 @@ def _low(words: Tensor) -> Tensor:
     return torch.where(low >= 1 << 31, low - (1 << 32), low).int()
 
 
-def _gaussians(words: Tensor) -> Tensor:
+def gaussians_of(words: Tensor) -> Tensor:
     """Standard Gaussians of words (groups, 16, LANES), Box and Muller: eight rows of radii and eight of angles."""
     unsigned = words.long() & 0xFFFFFFFF
     radius = torch.sqrt(-2 * torch.log((unsigned[:, :8].double() + 0.5) * 2.0**-32))

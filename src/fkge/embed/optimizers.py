@@ -18,7 +18,7 @@ OptimizerName = Literal["sgd", "adagrad", "adam"]
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
-_BLOCK = 1 << 15
+BLOCK = 1 << 15
 """Numbers that go through all passes of a step before the next ones do, so that they stay in the cache."""
 
 SLOTS: dict[OptimizerName, tuple[str, ...]] = {"sgd": (), "adagrad": ("sum",), "adam": ("mean", "square")}
@@ -81,7 +81,7 @@ def step_all(name: OptimizerName, tables: Tables, table: str, gradient: Tensor, 
     if name == "sgd":
         rows.add_(gradient, alpha=-lr)
     elif name == "adagrad":
-        size = len(rows) if rows.is_cuda else max(1, _BLOCK // rows.shape[1])
+        size = len(rows) if rows.is_cuda else max(1, BLOCK // rows.shape[1])
         parts = (x.split(size) for x in (rows, tables.state(table, "sum"), gradient))
         for row, total, slope in zip(*parts, strict=True):
             total.addcmul_(slope, slope)

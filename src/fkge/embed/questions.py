@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fkge.embed.batches import generator_of
 
-_CELLS_PER_CHUNK = 1 << 31
+CELLS_PER_CHUNK = 1 << 31
 """Scores computed between two looks at the clock: long enough for a GPU to be kept busy, short enough to stop soon."""
 
 
@@ -110,13 +110,13 @@ class QuestionBatcher:
         self._batch, self._per_question = batch, per_question
         amount = len(unique) if per_question else 2 * self.size
         self._steps = max(1, amount // batch)
-        self._steps_per_chunk = 1
+        self.steps_per_chunk = 1
         if triples.device.type != "cpu":
-            self._steps_per_chunk = max(1, _CELLS_PER_CHUNK // max(1, entities * len(unique) // self._steps))
+            self.steps_per_chunk = max(1, CELLS_PER_CHUNK // max(1, entities * len(unique) // self._steps))
 
     def __len__(self) -> int:
         """Chunks per epoch: `epoch` yields that many."""
-        return -(-self._steps // self._steps_per_chunk)
+        return -(-self._steps // self.steps_per_chunk)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Questions]:
         """Yield the steps of `epoch`, several at a time, from chunk number `start` on."""
@@ -139,8 +139,8 @@ class QuestionBatcher:
         answered = torch.cat([done.new_zeros(1), done])[edges].tolist()
         edge_of = edges.cpu().numpy()
         for chunk in range(start, len(self)):
-            a = chunk * self._steps_per_chunk
-            b = min(a + self._steps_per_chunk, self._steps)
+            a = chunk * self.steps_per_chunk
+            b = min(a + self.steps_per_chunk, self._steps)
             bounds = np.unique(edge_of[a : b + 1])  # a question with more answers than a step leaves others without any
             chosen = order[bounds[0] : bounds[-1]]
             sizes = self._sizes[chosen]

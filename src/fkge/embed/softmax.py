@@ -32,7 +32,7 @@ from fkge.embed.tables import Tables
 from fkge.errors import SettingsError
 from fkge.settings import TrainSettings
 
-_CELLS = {"cpu": 1 << 24, "cuda": 1 << 29}
+CELLS = {"cpu": 1 << 24, "cuda": 1 << 29}
 """Scores in memory at a time."""
 
 
@@ -290,7 +290,7 @@ class _Comparison:
         d_entity = self._kept("d_entity", entity.shape, entity.dtype, entity.device)
         # A CPU computes distances between all pairs without all the differences in memory.
         alone = comparison == "dot" or (comparison in ("l1", "l2") and query.device.type == "cpu")
-        size = max(1, _CELLS[query.device.type] // (len(entity) * (1 if alone else query.shape[1])))
+        size = max(1, CELLS[query.device.type] // (len(entity) * (1 if alone else query.shape[1])))
         first = step.first.tolist() if size < len(query) else [0] * len(query) + [len(step.answer)]
         part = weights.question_total / weights.total
         share = weights.answer * ((1 - self.smoothing) / weights.total)

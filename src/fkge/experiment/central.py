@@ -103,7 +103,7 @@ def _global_ids(owners: Sequence[SimulatedOwner], kind: Kind) -> tuple[dict[str,
     return {name: torch.from_numpy(i) for name, i in ids.items()}, count
 
 
-def _due(settings: FederationSettings, epoch: int) -> bool:
+def validation_due(settings: FederationSettings, epoch: int) -> bool:
     """Whether the other arms validate after this epoch: at equal distances, again after a lone first training."""
     first, end = Plan.of(settings).phase(epoch - 1)
     return is_due(epoch - first, settings.epochs * settings.test_every, end - first)
@@ -130,7 +130,7 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
         for member, loop in zip(members, loops, strict=True):
             with member.activity.clock("train"):
                 loop.run_epoch()
-        if _due(settings, epoch):
+        if validation_due(settings, epoch):
             for member, loop in zip(members, loops, strict=True):
                 if not member.validate(epoch, arm, emit):
                     loop.lower_rate()
@@ -189,7 +189,7 @@ def _unified(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
     started = time.thread_time()
     for epoch in range(1, total + 1):
         loop.run_epoch()
-        if _due(settings, epoch):
+        if validation_due(settings, epoch):
             for member in members:
                 for kind in KINDS:
                     for name in tables.names(kind):

@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
 _ROWS = 4096
-_LARGEST = 1 << 32
+LARGEST = 1 << 32
 
 
 def arrays(tables: Tables) -> dict[str, Array]:
@@ -123,7 +123,7 @@ def write_numpy(tables: Tables, graph: Graph, to: Path, progress: Progress) -> N
     for kind, plural in PLURAL.items():
         labels = labels_of(graph, kind)
         longest = max(map(len, labels), default=0)
-        if 4 * longest * len(labels) > _LARGEST:
+        if 4 * longest * len(labels) > LARGEST:
             raise ExportError(
                 f"{plural}: the longest label has {longest:,} characters, and an array of labels gives each as many "
                 f"({4 * longest * len(labels) / 1e9:.0f} GB); export to safetensors or parquet instead"

@@ -133,6 +133,11 @@ class Protocol:
         """Whether this owner and all connected peers are at rest, so that no request follows unless a peer joins."""
         return self.at_rest and self._all_done(self._present) and not self._serving
 
+    @property
+    def idle(self) -> bool:
+        """Whether no exchange is under way, nothing received waits to be used, and no peer to be told."""
+        return not (self._requested or self._hosting or self._serving or self._received or self._deferred)
+
     def touch(self) -> None:
         """Note that an exchange has progressed, so that it is not abandoned yet."""
         self._progress = True

@@ -133,21 +133,27 @@ class Federation:
         return dict(sorted(out.items()))
 
 
-class _Member(Settings):
+class MemberTable(Settings):
+    """A table ``[owners.NAME]`` of a federation's file."""
+
     graph: str = Field(description="a path relative to the federation's file, or pykeen:NAME")
     refuses: list[str] = Field([], description="peers this owner does not exchange with")
     train: SettingValues = Field({}, description="training settings of its own")
     policy: str | None = Field(None, description="a sharing policy, a path relative to the federation's file")
 
 
-class _Links(Settings):
+class LinkTable(Settings):
+    """A table ``[[links]]`` of a federation's file."""
+
     between: tuple[str, str] = Field(description="two owners")
     entities: str | None = Field(None, description="a file of links between entities")
     relations: str | None = Field(None, description="a file of links between relations")
     same: bool = Field(False, description="equal labels denote the same thing, of entities and of relations")
 
 
-class _File(Settings):
+class FederationFile(Settings):
+    """A federation's file."""
+
     name: str | None = Field(None, description="the federation's name")
     owners: dict[str, SettingValues] = Field(description="a table for each owner")
     links: list[SettingValues] = Field([], description="a table for each pair of owners that share something")
@@ -204,11 +210,11 @@ def _from_folder(folder: Path, progress: Progress) -> Federation:
 
 
 def _from_toml(path: Path, progress: Progress) -> Federation:
-    file = _File.build(read_toml(path), str(path))
+    file = FederationFile.build(read_toml(path), str(path))
     members = {}
     for name, table in file.owners.items():
         where = f"{path}: [owners.{name}]"
-        entry = _Member.build(table, where)
+        entry = MemberTable.build(table, where)
         TrainSettings.build(entry.train, f"{where} train")
         source = entry.graph if entry.graph.startswith("pykeen:") else str(path.parent / entry.graph)
         member = Member(read_graph(source, progress=progress), entry.train, tuple(entry.refuses))
@@ -220,7 +226,7 @@ def _from_toml(path: Path, progress: Progress) -> Federation:
     pairs: dict[tuple[str, str], Links] = {}
     for number, table in enumerate(file.links):
         where = f"{path}: links[{number}]"
-        entry_links = _Links.build(table, where)
+        entry_links = LinkTable.build(table, where)
         a, b = entry_links.between
         for name in (a, b):
             if name not in members:

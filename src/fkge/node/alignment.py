@@ -134,9 +134,10 @@ class Alignments:
         if not self._follows_chains(peer) or peer not in self.store.peers:
             return None
         profiles = self.store.peers
-        rows = candidates(tokens, profiles[peer].common, [profile.common for profile in profiles.values()])
-        self._shown[peer] = rows
-        return digests(tokens, rows, self.store.name, peer)
+        if peer not in self._shown:  # what the peer was shown stands until it answers, whatever this owner shares since
+            commons = [profile.common for profile in profiles.values()]
+            self._shown[peer] = candidates(tokens, profiles[peer].common, commons)
+        return digests(tokens, self._shown[peer], self.store.name, peer)
 
     def extend(self, peer: str, received: Digests) -> PeerProfile | None:
         """Add the rows that a peer's digests show to be shared, if the peer was shown this owner's.

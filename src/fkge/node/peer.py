@@ -20,8 +20,8 @@ from fkge.node.settings import PeerSettings
 from fkge.node.transport import Line
 
 _IDLE = 0.2  # seconds after which received parts are acknowledged, if nothing else is sent
-_STALLED = 120.0  # seconds that writing a frame may take
-_LAST_WORD = 2.0  # seconds that sending the reason for the end of a stream may take
+STALLED = 120.0  # seconds that writing a frame may take
+LAST_WORD = 2.0  # seconds that sending the reason for the end of a stream may take
 _MEETING_LIMIT = 1 << 20
 _EARLY_LIMIT = 1 << 12
 """Bytes of an exchange message until the peer has joined: one side may be ready a moment before the other, and signal
@@ -158,7 +158,7 @@ class Peer:
         try:
             await asyncio.wait((reader, writer, self._over), return_when=asyncio.FIRST_COMPLETED)
             if self._ended is None and not reader.done():  # writing failed; the peer's reason may still be readable
-                await asyncio.wait((reader,), timeout=_LAST_WORD)
+                await asyncio.wait((reader,), timeout=LAST_WORD)
         finally:
             try:
                 await self._say_why(line, reader, writer)
@@ -182,7 +182,7 @@ class Peer:
             return
         self._bell.set()
         with contextlib.suppress(TimeoutError, Refused):
-            async with asyncio.timeout(_LAST_WORD):
+            async with asyncio.timeout(LAST_WORD):
                 await asyncio.wait((writer,))
                 if await line.write(bye(self._ended.reason, str(self._ended))):
                     await line.done()
@@ -276,11 +276,11 @@ class Peer:
             if self._out is not None and await self._held_up(self._out.take(len(frame))):
                 return
             try:
-                async with asyncio.timeout(_STALLED):
+                async with asyncio.timeout(STALLED):
                     if not await line.write(frame):
                         return
             except TimeoutError:
-                raise Refused("stalled", f"read nothing for {_STALLED:g} seconds") from None
+                raise Refused("stalled", f"read nothing for {STALLED:g} seconds") from None
 
     async def _held_up(self, seconds: float) -> bool:
         """Wait, because of the bandwidth limit; return whether this side has ended the stream."""

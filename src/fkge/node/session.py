@@ -34,7 +34,7 @@ _PART, _BODY = (bytes([number << 3 | 2]) for number in (pb.Frame.PART_FIELD_NUMB
 """Tags of fields that hold a length and so many bytes."""
 
 
-def _part(step: int, received: int, channel: int, more: bool, body: memoryview) -> bytes:
+def encode_part(step: int, received: int, channel: int, more: bool, body: memoryview) -> bytes:
     """Encode a frame with a part of a message as protobuf does, but copy the body once instead of three times."""
     head = pb.Part(step=step, heard=received, channel=channel, more=more).SerializeToString()
     if body:
@@ -89,7 +89,7 @@ class Session:
             kept = self._kept[self._written - self._acknowledged]
             self._written += 1
             self._confirmed = self.received
-            return _part(self._written, self.received, kept.channel, kept.more, kept.body)
+            return encode_part(self._written, self.received, kept.channel, kept.more, kept.body)
         if self.received - self._confirmed >= CONFIRM_EVERY:
             return self.confirm()
         return None

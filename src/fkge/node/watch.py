@@ -11,8 +11,6 @@ from fkge.node.connections import ConnectionManager
 from fkge.node.events import Emit, Event, Notice
 from fkge.node.settings import NodeConfig, PeerSettings, read_peers
 
-_SECONDS = 1.0  # between looks
-
 
 class PeersChanged(Event):
     """`peers.toml` has changed. A file that cannot be used causes no such event, and the rules stay as they were."""
@@ -28,21 +26,21 @@ class CertificateReloaded(Event):
 
 
 class Tick(Event):
-    """A second has passed, and changed files were reported."""
+    """The files were looked at, as they are every second, and changed ones were reported."""
 
 
 class FileWatch:
-    """Report changed files of a node, certificates of its `connections` included, every second, to `emit`."""
+    """Report changed files of a node, certificates of its `connections` included, to `emit`; looks every `seconds`."""
 
-    def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit) -> None:
-        self._config, self._connections, self._emit = config, connections, emit
+    def __init__(self, config: NodeConfig, connections: ConnectionManager, emit: Emit, seconds: float = 1.0) -> None:
+        self._config, self._connections, self._emit, self._seconds = config, connections, emit, seconds
         self._peers_file = config.folder / config.node.peers
         self._seen = stamp(self._peers_file)
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(self._seconds)
             self._reload_certificates()
             self._reread_peers()
             self._emit(Tick())

@@ -115,6 +115,11 @@ class TrialRow(ResultModel):
         """The key that sorts trials best first, those without a score last."""
         return 1.0 if self.score is None else -self.score
 
+    def hurried(self, seconds: float) -> bool:
+        """Whether it was at its best when it was ended by its time, of so many seconds, or by that of the search."""
+        by_time = self.state == "cut" or (self.state == "complete" and self.seconds >= 0.95 * seconds)
+        return by_time and self.best_epoch >= self.epochs
+
 
 class Best(ResultModel):
     """The best trial of a phase so far, in ``best.json``: its number, validation MRR, and every setting of it."""

@@ -271,7 +271,7 @@ class Tuning:
         return PhaseResult(
             phase=phase, seconds=round(spent.get(phase, 0.0), 1), trials=rows,
             best=None if best is None else best.number, importance=journal.importance(phase),
-            hurried=best is not None and _hurried(best, self.spec.seconds_of_trial),
+            hurried=best is not None and best.hurried(self.spec.seconds_of_trial),
         )  # fmt: skip
 
     def _sum_up(self) -> TuneResult:
@@ -362,12 +362,6 @@ def _completed(row: TrialRow, kept: Best | None) -> TrialRow:
     if kept is None or kept.number != row.number or row.score is not None:
         return row
     return row.model_copy(update={"score": kept.score, "best_epoch": kept.best_epoch})
-
-
-def _hurried(row: TrialRow, seconds: float) -> bool:
-    """Whether a trial was at its best when it was ended by its time, or by that of the search."""
-    by_time = row.state == "cut" or (row.state == "complete" and row.seconds >= 0.95 * seconds)
-    return by_time and row.best_epoch >= row.epochs
 
 
 def _write_spent(folder: Path, spent: Mapping[str, float]) -> None:

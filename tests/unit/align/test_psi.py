@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fkge.align import OverlapError, PsiClient, PsiHost, PsiSettings
-from fkge.align.psi import _FRAME, _HELLO, _MAGIC, _POINT, _PROOF, _REPLY, Message, _Secret
+from fkge.align.psi import FRAME, HELLO, MAGIC, POINT, PROOF, REPLY, Message, Secret
 from fkge.errors import PeerError, SettingsError
 
 HERE = ["ant", "bee", "cat", "dog", "élan"]
@@ -46,7 +46,7 @@ def kinds(said: list[bytes]) -> list[Message]:
 
 
 def points(body: bytes) -> list[bytes]:
-    return [body[i : i + _POINT] for i in range(0, len(body), _POINT)]
+    return [body[i : i + POINT] for i in range(0, len(body), POINT)]
 
 
 texts = st.sets(st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(HERE + THERE), max_size=12)
@@ -77,11 +77,11 @@ def test_items_count_once_and_a_run_is_four_messages() -> None:
     client, host = pair(HERE * 2, THERE * 3)
     said = talk(client, host)
     assert client.found == host.found == COMMON
-    assert [len(frame) - _FRAME.size for frame in said] == [
-        _HELLO.size + 5 * _POINT,
-        _REPLY.size + (7 + 5) * _POINT,
-        3 * 4 + _PROOF,
-        _PROOF,
+    assert [len(frame) - FRAME.size for frame in said] == [
+        HELLO.size + 5 * POINT,
+        REPLY.size + (7 + 5) * POINT,
+        3 * 4 + PROOF,
+        PROOF,
     ]
     with pytest.raises(RuntimeError, match="before"):
         client.start()
@@ -105,7 +105,7 @@ def test_the_size_round_hides_which() -> None:
     items = [f"x{i}" for i in range(60)]
     client, host = pair(items, items, min_overlap=60)
     _, sized, _, answer, *_ = talk(client, host)
-    raised = [points(frame[_FRAME.size + _REPLY.size :])[60:] for frame in (sized, answer)]
+    raised = [points(frame[FRAME.size + REPLY.size :])[60:] for frame in (sized, answer)]
     assert raised[0] == sorted(raised[0])
     assert raised[1] != sorted(raised[1])  # in the order of the question, or the client could not tell which
 
@@ -114,8 +114,8 @@ def test_points_of_two_runs_have_nothing_in_common() -> None:
     seen: set[bytes] = set()
     for _ in range(2):
         size, sized, ask, answer, *_ = talk(*pair(min_overlap=1))
-        new = [p for frame in (size, ask) for p in points(frame[-5 * _POINT :])]
-        new += [p for frame in (sized, answer) for p in points(frame[-12 * _POINT :])]
+        new = [p for frame in (size, ask) for p in points(frame[-5 * POINT :])]
+        new += [p for frame in (sized, answer) for p in points(frame[-12 * POINT :])]
         assert len(seen | set(new)) == len(seen) + 34  # within a run too: each round has its own secrets
         seen |= set(new)
 
@@ -170,19 +170,19 @@ def test_bad_messages_raise_and_leave_the_role_as_it_was(minimum: int) -> None:
     elsewhere = talk(*pair(min_overlap=minimum))
     assert 4 + 2 * bool(minimum) == len(elsewhere)
     for role, before, good in walk(minimum):
-        bad = [b"", good[:10], good[: _FRAME.size], good[:-1], good + b"\0", good + bytes(_POINT), bytes(1000), *before]
+        bad = [b"", good[:10], good[: FRAME.size], good[:-1], good + b"\0", good + bytes(POINT), bytes(1000), *before]
         bad += [b"XXXX" + good[4:], good[:5] + b"\1" + good[6:], good[:5] + b"\7" + good[6:]]
         # Without a minimum either question may come first: one is not the other gone wrong.
-        fine = {good[4]} if minimum else {good[4], *role._table[role._state]}
+        fine = {good[4]} if minimum else {good[4], *role.table[role.state]}
         bad += [good[:4] + bytes([other]) + good[5:] for other in range(256) if other not in fine]
         bad += elsewhere[1:] if not before else elsewhere
         if good[4] in (Message.SIZE, Message.ASK, Message.SIZED, Message.ANSWER):
-            head = _FRAME.size + (_HELLO.size if good[4] in (Message.SIZE, Message.ASK) else _REPLY.size)
-            first = good[head : head + _POINT]
+            head = FRAME.size + (HELLO.size if good[4] in (Message.SIZE, Message.ASK) else REPLY.size)
+            first = good[head : head + POINT]
             bad += [
-                good[:head] + first + first + good[head + 2 * _POINT :],  # a point twice
-                good[:-_POINT] + b"\5" + good[1 - _POINT :],  # no point at all
-                good[: _FRAME.size] + b"\xff" * 4 + good[_FRAME.size + 4 :],  # four milliards of items
+                good[:head] + first + first + good[head + 2 * POINT :],  # a point twice
+                good[:-POINT] + b"\5" + good[1 - POINT :],  # no point at all
+                good[: FRAME.size] + b"\xff" * 4 + good[FRAME.size + 4 :],  # four milliards of items
             ]
         for data in bad:
             with pytest.raises(PeerError):
@@ -241,7 +241,7 @@ def test_garbage_behind_a_good_head_is_refused(body: bytes, message: Message, be
     replies = [first, host.step(first) or b""] if begun else []
     for role, frames in ((client, [first]), (host, replies)):
         with pytest.raises(PeerError):
-            role.step(_FRAME.pack(_MAGIC, message, 0, transcript(*frames)) + body)
+            role.step(FRAME.pack(MAGIC, message, 0, transcript(*frames)) + body)
         assert role.found is None
 
 
@@ -254,10 +254,10 @@ def test_a_client_cannot_claim_items_it_does_not_hold() -> None:
     assert answer is not None
     claim = client.step(answer)
     assert claim is not None
-    everything = claim[: _FRAME.size] + struct.pack("<7I", *range(7)) + claim[-_PROOF:]
+    everything = claim[: FRAME.size] + struct.pack("<7I", *range(7)) + claim[-PROOF:]
     with pytest.raises(PeerError, match="does not fit"):  # more than it asked about
         host.step(everything)
-    five = claim[: _FRAME.size] + struct.pack("<5I", *range(5)) + claim[-_PROOF:]
+    five = claim[: FRAME.size] + struct.pack("<5I", *range(5)) + claim[-PROOF:]
     with pytest.raises(PeerError, match="could not prove"):
         host.step(five)
     with pytest.raises(PeerError, match="nothing more"):  # a guess is a guess: there is no second
@@ -271,7 +271,7 @@ def test_places_are_the_hosts_own_and_rise(places: tuple[int, int]) -> None:
     claim = client.step(host.step(client.start()) or b"")
     assert claim is not None
     with pytest.raises(PeerError, match="places"):
-        host.step(claim[: _FRAME.size] + struct.pack("<2I", *places) + claim[-_PROOF:])
+        host.step(claim[: FRAME.size] + struct.pack("<2I", *places) + claim[-PROOF:])
     host.step(claim)
     assert host.found == COMMON
 
@@ -280,22 +280,22 @@ def test_a_host_that_makes_everything_seem_common_is_detected() -> None:
     """It knows one thing that the client holds, and where: from that it makes as many false matches as it likes."""
     client, host = pair()
     ask = client.start()
-    asked = points(ask[_FRAME.size + _HELLO.size :])
+    asked = points(ask[FRAME.size + HELLO.size :])
     known = client._asked.index("ant")  # which the attacker would have to guess
-    powers = [_Secret() for _ in asked]
+    powers = [Secret() for _ in asked]
     theirs = sorted(power.hide(["ant"])[0] for power in powers)
     raised = [power.again([asked[known]])[0] for power in powers]
     host.step(ask)
-    reply = _REPLY.pack(len(theirs), 0, host._public()) + b"".join([*theirs, *raised])
-    answer = _FRAME.pack(_MAGIC, Message.ANSWER, 0, transcript(ask)) + reply
+    reply = REPLY.pack(len(theirs), 0, host._public()) + b"".join([*theirs, *raised])
+    answer = FRAME.pack(MAGIC, Message.ANSWER, 0, transcript(ask)) + reply
     claim = client.step(answer)
     assert claim is not None
-    assert len(claim) == _FRAME.size + 5 * 4 + _PROOF  # the client believes that all five are common
+    assert len(claim) == FRAME.size + 5 * 4 + PROOF  # the client believes that all five are common
     assert client.found is None
     so_far = transcript(ask, answer, claim)
     guess = client._proof(client._shared, so_far, b"host", ["ant"])
     with pytest.raises(PeerError, match="could not prove that it knows the 5"):
-        client.step(_FRAME.pack(_MAGIC, Message.AGREED, 0, so_far) + guess)
+        client.step(FRAME.pack(MAGIC, Message.AGREED, 0, so_far) + guess)
     assert client.found is None
 
 
@@ -306,7 +306,7 @@ def test_a_peer_cannot_continue_below_the_minimum_or_change_its_set() -> None:
         assert ask is not None
         return client, host, ask
 
-    at = _FRAME.size
+    at = FRAME.size
     _, host, ask = after_size()
     for count, minimum, size, complaint in ((5, 3, 2, "should have stopped"), (5, 3, 6, "cannot be right"),
                                             (4, 3, 3, "after 5 were counted")):  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from fkge.cli.live import View, _bytes, _minutes
+from fkge.cli.live import View, clock_text, short_bytes
 from fkge.experiment.history import History
 
 
@@ -124,7 +124,7 @@ def test_it_fits_for_any_number_of_owners(owners: list[str], width: int, height:
 
 
 def test_figures_are_short() -> None:
-    assert [_bytes(n) for n in (0, 999, 1000, 99_499, 1_234_567, 123_456_789, 5.2e9, 7e12)] == [
+    assert [short_bytes(n) for n in (0, 999, 1000, 99_499, 1_234_567, 123_456_789, 5.2e9, 7e12)] == [
         "0 B", "999 B", "1.0 kB", "99.5 kB", "1.2 MB", "123 MB", "5.2 GB", "7.0 TB",
     ]  # fmt: skip
-    assert [_minutes(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]
+    assert [clock_text(s) for s in (0, 59.6, 61, 3661)] == ["0:00", "1:00", "1:01", "1:01:01"]

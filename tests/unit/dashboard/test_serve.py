@@ -66,7 +66,7 @@ def test_ctrl_c_ends_it_with_its_streams(served: tuple[subprocess.Popen[str], in
 
 def test_a_listener_that_leaves_is_not_kept(simulated: Path) -> None:
     app = make_app(simulated, None)
-    running = server._Server(app, None)
+    running = server.Server(app, None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
         thread.start()

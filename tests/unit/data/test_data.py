@@ -33,7 +33,7 @@ def small(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
         lambda _: iter([("towns", TOWNS), ("roads", ROADS)]),
         lambda: {"package": "1"},
     )
-    monkeypatch.setitem(data._RECIPES, "small", made_by)
+    monkeypatch.setitem(data.RECIPES, "small", made_by)
     return made_by
 
 
@@ -77,7 +77,7 @@ def test_build_can_be_read_as_a_federation(small: Recipe) -> None:
 def test_rebuilds_for_a_new_version_of_a_package(small: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build("small")
     newer = dataclasses.replace(small, versions=lambda: {"package": "2"})
-    monkeypatch.setitem(data._RECIPES, "small", newer)
+    monkeypatch.setitem(data.RECIPES, "small", newer)
     after = build("small")
     assert after != before
     assert describe("small")["owners"]["towns"]["version"] == "2"

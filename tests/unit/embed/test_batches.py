@@ -50,7 +50,7 @@ def test_an_epoch_deals_every_triple_once(n: int, batch: int, share: int, negati
 
 
 def test_draws_follow_from_seed_epoch_and_chunk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fkge.embed.batches._CHUNK_IDS", 100)
+    monkeypatch.setattr("fkge.embed.batches.CHUNK_IDS", 100)
     triples = some_triples()
     make = lambda seed: Batcher(triples, 15, 4, batch=10, negatives=3, seed=seed)  # noqa: E731
     first, again = list(make(1).epoch(5)), list(make(1).epoch(5, start=3))

@@ -75,7 +75,7 @@ def test_noise_of_many_steps_adds_up(optimizer: str, lazy: bool) -> None:
     trainer = dp_trainer_of(
         NOTHING, (300, 200), optimizer=optimizer, lazy=lazy, rate=0.05, lr=0.01, noise=2.0, average=0.5
     )
-    assert isinstance(trainer._steps, LazySteps if lazy else EagerSteps)
+    assert isinstance(trainer.stepper, LazySteps if lazy else EagerSteps)
     before = copies(trainer.tables)
     for _ in range(2):
         assert trainer.run_epoch() == 0.0
@@ -90,7 +90,7 @@ def test_noise_of_many_steps_adds_up(optimizer: str, lazy: bool) -> None:
 def test_adam_gets_its_noise_too() -> None:
     """Its first moment is linear in the noise, so it tells."""
     trainer = dp_trainer_of(NOTHING, (300, 200), optimizer="adam", rate=0.2, lr=0.01, noise=2.0)
-    assert isinstance(trainer._steps, EagerSteps)
+    assert isinstance(trainer.stepper, EagerSteps)
     trainer.run_epoch()
     sigma = 2 * 0.1 * math.sqrt((1 - 0.81**5) / (1 - 0.81))
     for name in ("entity", "relation"):
@@ -103,7 +103,7 @@ def test_adam_takes_adams_steps() -> None:
     torch_adam = torch.optim.Adam([mirror], lr=0.05)
     for _ in range(4):
         trainer.run_epoch()
-        mirror.grad = trainer._steps._sums["entity"].clone()  # type: ignore[attr-defined]
+        mirror.grad = trainer.stepper.sums["entity"].clone()  # type: ignore[attr-defined]
         torch_adam.step()
     # Sums are in clips, so tiny that Adam's ε counts; torch's sees the same ones.
     torch.testing.assert_close(trainer.tables["entity"], mirror.detach())

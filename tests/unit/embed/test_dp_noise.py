@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fkge.embed.dp_noise import Noise, _words, fresh_key
+from fkge.embed.dp_noise import Noise, fresh_key, key_stream
 from fkge.embed.kernels import private
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ def test_the_key_stream_is_chacha() -> None:
     block = """e4e7f110 15593bd1 1fdd0f50 c47120a3 c7f4d1c7 0368c033 9aaa2204 4e6cd4c3
                466482d2 09aa9f07 05d7c214 a2028bd9 d19c12b5 b94e16de e883d0cb 4e3c50a2"""
     expected = [int(word, 16) for word in block.split()]
-    slow = _words(key, *where.values(), CPU)[0, :, 0]
+    slow = key_stream(key, *where.values(), CPU)[0, :, 0]
     fast = private.chacha(key, *where.values())[0, :, 0]
     assert [word & 0xFFFFFFFF for word in slow.tolist()] == expected
     assert fast.tolist() == expected

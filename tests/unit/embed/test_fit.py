@@ -84,7 +84,7 @@ WAYS: list[dict[str, Any]] = [
 def test_stopped_anywhere_and_resumed_it_ends_in_the_same_bits(
     way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fkge.embed.batches._CHUNK_IDS", 600)  # several chunks an epoch
+    monkeypatch.setattr("fkge.embed.batches.CHUNK_IDS", 600)  # several chunks an epoch
     changes = {**way, "epochs": 4}
 
     class OnDisk(Memory):

@@ -52,7 +52,7 @@ def test_a_late_row_takes_a_first_step_like_any_other() -> None:
 @pytest.mark.parametrize("block", [1, 10, 1 << 15])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_a_step_of_all_rows_is_that_of_each(optimizer: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizers, "_BLOCK", block)
+    monkeypatch.setattr(optimizers, "BLOCK", block)
     s = TrainSettings(optimizer=optimizer, **BASE)  # type: ignore[arg-type]
     whole, apart = (make_tables(s, 40, 5) for _ in range(2))
     for tables in (whole, apart):

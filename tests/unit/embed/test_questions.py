@@ -61,7 +61,7 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
         def several(self: QuestionBatcher, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            self._steps_per_chunk = 3
+            self.steps_per_chunk = 3
 
         monkeypatch.setattr(QuestionBatcher, "__init__", several)
 
@@ -189,7 +189,7 @@ def test_triples_given_twice_count_twice() -> None:
 
 def test_a_gpu_gets_several_steps_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     triples = np.random.default_rng(0).integers([ENTITIES, RELATIONS, ENTITIES], size=(60, 3))
-    monkeypatch.setattr(questions, "_CELLS_PER_CHUNK", 1 << 12)
+    monkeypatch.setattr(questions, "CELLS_PER_CHUNK", 1 << 12)
     batcher = batcher_of(triples, 10)
-    assert batcher._steps_per_chunk == 1  # it is a CPU
+    assert batcher.steps_per_chunk == 1  # it is a CPU
     assert len(batcher) == 12

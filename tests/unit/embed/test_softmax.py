@@ -53,7 +53,7 @@ def check_against_twin(
     loss, objective = twin(rows, tables, step, s)
     expected = dict(zip(rows, torch.autograd.grad(objective, list(rows.values())), strict=True))
     for size in cells:
-        monkeypatch.setitem(softmax._CELLS, "cpu", size)
+        monkeypatch.setitem(softmax.CELLS, "cpu", size)
         one = SoftmaxStep(tables, s)
         for _ in range(2):  # the second time in memory that was used before
             found, gradients = one.gradients(step)
@@ -300,7 +300,7 @@ def test_no_more_than_a_chunk_of_scores_is_in_memory(
     tables, step = tables_of(s, entities=500), questions_of(s, triples=triples, entities=500)
     everything = len(step.entity) * 500
     for cells, bounded in ((10_000, True), (1 << 30, False)):
-        monkeypatch.setitem(softmax._CELLS, "cpu", cells)
+        monkeypatch.setitem(softmax.CELLS, "cpu", cells)
         with Largest() as largest:
             SoftmaxStep(tables, s).gradients(step)
         if bounded:

@@ -39,7 +39,7 @@ def test_cuda_takes_the_same_step(
     changes: dict[str, Any] = {"relation_weight": 0.5} if model in ("DistMult", "ComplEx") else {}
     results, losses = [], []
     for device in ("cpu", "cuda"):
-        monkeypatch.setitem(softmax._CELLS, device, cells)
+        monkeypatch.setitem(softmax.CELLS, device, cells)
         s = TrainSettings(
             model=model, norm=norm, loss=loss, reciprocal=reciprocal, smoothing=0.1, regularization=0.01,
             regularizer="n3", optimizer=optimizer, dim=6, init=0.5, device=device, **changes,
@@ -70,7 +70,7 @@ def test_products_on_a_gpu_give_nearly_the_gradient(precision: str) -> None:
 @pytest.mark.parametrize("loss", ["1vsall", "kvsall"])
 @pytest.mark.parametrize("model", ["TransE", "ComplEx", "RotatE"])
 def test_cuda_trains_stops_and_goes_on(model: str, loss: str, changes: dict[str, Any], monkeypatch: Any) -> None:
-    monkeypatch.setattr("fkge.embed.questions._CELLS_PER_CHUNK", 1 << 14)  # several chunks an epoch
+    monkeypatch.setattr("fkge.embed.questions.CELLS_PER_CHUNK", 1 << 14)  # several chunks an epoch
     s = TrainSettings(model=model, loss=loss, dim=8, batch=32, lr=0.02, device="cuda", **changes)
     tables = make_tables(s, 40, 5)
     trainer = Trainer(tables, GRAPH.train, s)

@@ -183,7 +183,7 @@ def test_fede_averages_inverse_rows_and_sums(moments: str, tmp_path: Path, monke
         return rank(tables, *args, **kwargs)
 
     monkeypatch.setattr("fkge.experiment.central.rank", scored)
-    monkeypatch.setattr("fkge.experiment.central._due", lambda settings, epoch: epoch % 2 == 1 and epoch > 1)
+    monkeypatch.setattr("fkge.experiment.central.validation_due", lambda settings, epoch: epoch % 2 == 1 and epoch > 1)
     train_on = Trainer.run_epoch
     # No training in the epoch after a mean, so what is scored is the mean.
     monkeypatch.setattr(

@@ -66,7 +66,7 @@ def test_numpy_refuses_labels_that_an_array_cannot_hold(tmp_path: Path, monkeypa
     run = make(tmp_path / "run", Graph(Vocabulary(labels, "entity"), graph.relations, graph.splits))
     with pytest.raises(ExportError, match="ends in NUL"):
         export(run.folder, tmp_path / "v.npz", "numpy")
-    monkeypatch.setattr("fkge.export.files._LARGEST", 400)
+    monkeypatch.setattr("fkge.export.files.LARGEST", 400)
     with pytest.raises(ExportError, match="the longest label has 3 characters"):
         export(run.folder, tmp_path / "v.npz", "numpy")
     assert not (tmp_path / "v.npz").exists()

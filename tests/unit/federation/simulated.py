@@ -413,10 +413,8 @@ class World:
                 raise Violation(f"{name} is stuck: {vars(protocol)}")
             if node.budget:
                 raise Violation(f"{name} rests with {node.budget} epochs to spend")
-            if protocol.queue or protocol._received or protocol._deferred:
-                raise Violation(f"{name} sleeps over something to do: {vars(protocol)}")
-            if protocol._requested or protocol._hosting or protocol._serving:
-                raise Violation(f"{name} believes in an exchange that is over: {vars(protocol)}")
+            if protocol.queue or not protocol.idle:
+                raise Violation(f"{name} sleeps over something to do, or an exchange that is over: {vars(protocol)}")
             for other in self.names:
                 if (name, other) in self.promised:
                     raise Violation(f"{name} put {other} off and never told it")

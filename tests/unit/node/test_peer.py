@@ -157,7 +157,7 @@ def test_the_other_side_learns_why(identities: dict[str, Identity], side: str) -
 def test_both_hang_up_at_once_and_neither_waits_for_the_other(
     identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LAST_WORD", 600.0)
+    monkeypatch.setattr(module, "LAST_WORD", 600.0)
 
     async def go() -> None:
         async with linked(identities) as link:
@@ -228,8 +228,8 @@ def test_a_peer_that_reads_nothing_is_hung_up_on(
     async def go() -> None:
         async with linked(identities) as link:
             assert link.line is not None
-            monkeypatch.setattr(module, "_STALLED", 0.1)
-            monkeypatch.setattr(module, "_LAST_WORD", 0.1)
+            monkeypatch.setattr(module, "STALLED", 0.1)
+            monkeypatch.setattr(module, "LAST_WORD", 0.1)
             monkeypatch.setattr(link.line, "write", never)
             link.bee.send(FEDERATION, b"x")
             _, why = await link.ended()

@@ -55,13 +55,14 @@ def test_a_trial_that_was_cut_is_tried_again_each_time(tmp_path: Path) -> None:
 
 def test_half_a_line_is_cut_off(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    journal = journal_of(folder)
+    spec = new_search(folder).spec
+    journal = Journal(folder, spec)
     journal.start("train", [{"dim": 50}, {"dim": 60}])
     journal.study("train").ask().suggest_int("dim", 32, 400)
     with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"op_code": 4, "worker')
     Journal.repair(folder)
-    again = Journal(folder, journal._spec)
+    again = Journal(folder, spec)
     assert again.recover("train") == 1
     assert len(again.rows("train")) == 1
     Journal.repair(folder)

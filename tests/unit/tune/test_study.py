@@ -133,7 +133,7 @@ def test_a_best_trial_that_still_improved_is_told(state: Any, seconds: float, be
         number=0, state=state, score=0.5, why="", epochs=5, best_epoch=best, seconds=seconds, at=1.0, parameters={},
         settings={},
     )  # fmt: skip
-    assert module._hurried(row, 10.0) == hurried
+    assert row.hurried(10.0) == hurried
     phase = PhaseResult(phase="train", seconds=10.0, trials=[row], best=0, importance={}, hurried=hurried)
     found = TuneResult(kind="graph", name="g", source="g", seed=0, minutes=1.0, finished=True, phases=[phase])
     assert ("may not be the best when trained to the end" in found.warning) == hurried

@@ -54,7 +54,7 @@ def attack(subject: Subject) -> Finding:
     """Run raw, calibrated and (unless quick) shadow attacks, on shareable triples and on confidential ones."""
     settings, track, peer = subject.simulation.settings, subject.track(subject.owner), subject.peer
     privacy, common = settings.privacy, track.exchange.common(peer)
-    score = _scorer(track.tables, common, track)
+    score = scorer(track.tables, common, track)
     shareable = {part: _targets(subject, common, part, confidential=False) for part in ("train", "held out")}
     figures: dict[str, object] = {"peer": peer, "level": LEVEL, "privacy": privacy.model_dump()}
     claim = "shareable triples: no protection"
@@ -88,7 +88,7 @@ def attack(subject: Subject) -> Finding:
 # -- targets -----------------------------------------------------------------------------------------
 
 
-def _scorer(tables: Tables, common: Common, track: Owner) -> Scorer:
+def scorer(tables: Tables, common: Common, track: Owner) -> Scorer:
     """Score triples, given by their positions in what is shared, by the victim's model.
 
     The score is the model's own, inverse rows included. Under a secret rotation (or a game's mapping) the attacker has
@@ -184,7 +184,7 @@ def _shadow(subject: Subject, score: Scorer, targets: Triples) -> Floats:
         def train(triples: Triples, seed: int) -> Scorer:
             tables = _trained(peer, triples, entities, relations, epochs, seed)
             task.advance(1)
-            return _scorer(tables, wide, peer)
+            return scorer(tables, wide, peer)
 
         return shadow_scores(train, score, targets, background, shadows=_SHADOWS, seed=subject.seed + 12)
 
@@ -242,7 +242,7 @@ def _never_saw(subject: Subject, common: Common) -> Scorer:
     with subject.progress.task("training a control", None):
         triples = graph.train[policy.mask(graph, "train")].astype(np.int64)
         tables = _trained(track, triples, len(graph.entities), len(graph.relations), track.plan.total, subject.seed)
-    return _scorer(tables, Common(rows["entity"][common.entities], rows["relation"][common.relations]), track)
+    return scorer(tables, Common(rows["entity"][common.entities], rows["relation"][common.relations]), track)
 
 
 # -- scores ----------------------------------------------------------------------------------------

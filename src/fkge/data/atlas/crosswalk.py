@@ -28,7 +28,7 @@ def subdivision_of(town: Town) -> str | None:
     """Return a town's ``subdivision:FR-IDF``; ``area:GR/ESYE42`` if its code is not assigned, None if it has none."""
     if town.admin1 in ("", "00"):
         return None
-    return _assigned().get((town.country, town.admin1)) or f"area:{town.country}/{town.admin1}"
+    return assigned_subdivisions().get((town.country, town.admin1)) or f"area:{town.country}/{town.admin1}"
 
 
 def iso_subdivision(town: Town) -> str | None:
@@ -38,7 +38,7 @@ def iso_subdivision(town: Town) -> str | None:
 
 
 @cache
-def _assigned() -> dict[tuple[str, str], str]:
+def assigned_subdivisions() -> dict[tuple[str, str], str]:
     codes = {(town.country, town.admin1) for town in towns()}
     assigned = {code: f"subdivision:{'-'.join(code)}" for code in codes if code[0] in ISO_CODED}
     assigned |= _cities()

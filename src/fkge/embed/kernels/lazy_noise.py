@@ -5,7 +5,7 @@ under SGD and momentum it moves linearly: after k steps
 
     v_k = μᵏ v + V,    x_k = x − lr (μ + … + μᵏ) v + X,
 
-where (V, X) are sums of k independent Gaussians: one draw from a Gaussian of known covariance (`_pending`). So a
+where (V, X) are sums of k independent Gaussians: one draw from a Gaussian of known covariance (`debts`). So a
 row gets the noise of all its steps at once, just before it is next read. Whatever is read has exactly the
 distribution it would have had with noise at every step. `flush` adds all pending noise: only this module
 may read the tables before that.
@@ -29,7 +29,7 @@ from fkge.embed.kernels.private import Buffer, KernelGradients, begin_stream, bo
 from fkge.embed.tables import Tables
 
 
-def _pending(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.floating]) -> list[Array]:
+def debts(steps: int, noise: float, mu: float, lr: float, dtype: np.dtype[np.floating]) -> list[Array]:
     """What k steps of noise do to a row, for every k up to `steps`, as (steps + 1,) arrays of the table's type.
 
     These are keep, slide, first, second, third: v_k = keep · v + first · z, and x_k = x − slide · v + second · z +
@@ -144,7 +144,7 @@ class LazySteps:
         for name in self.names:
             table = self.tables[name].numpy()
             rate = lr * self.tables.spec(name).rate
-            self._pending[name] = _pending(self.steps, self.noise, self.momentum, rate, table.dtype)
+            self._pending[name] = debts(self.steps, self.noise, self.momentum, rate, table.dtype)
             self._done[name] = np.zeros(len(table), np.int32)
             self._slots[name] = np.full(len(table), -1, np.int32)
 

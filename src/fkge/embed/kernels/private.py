@@ -1,7 +1,7 @@
 """Compiled private training: Gaussian noise from ChaCha, and clipped gradients example by example.
 
 Hand-written: no library gives a cryptographic stream of Gaussians at the speed of memory, nor gradients per example of
-these models without a copy of every row. The slow twins are `dp_noise._words` and `_gaussians`, and
+these models without a copy of every row. The slow twins are `dp_noise.key_stream` and `gaussians_of`, and
 `dp_gradients.TorchGradients`.
 """
 

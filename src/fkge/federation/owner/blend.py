@@ -148,13 +148,13 @@ def blend(first: Tables, second: Tables, settings: TrainSettings, decide: Triple
         scores = tuple(metrics(rank(tables, decide, known=known))["mrr"] for tables in (second, first))
         best = int(scores[1] > scores[0])
         return Mixed((second, first)[best], scores[best], float(best), (float(best),), scores)
-    both = _side_by_side(first, second, settings)
+    both = side_by_side(first, second, settings)
     directions = len(both.exchanged("relation"))
     reciprocals = torch.zeros(len(WEIGHTS), directions, both.relations, dtype=torch.float64)
     counts = torch.zeros(directions, both.relations, dtype=torch.float64)
     relation = torch.from_numpy(decide[:, RELATION].astype(np.int64))
     for number, weight in enumerate(WEIGHTS):
-        _scale(both, first, second, [torch.full((both.relations,), weight)] * directions)
+        scale(both, first, second, [torch.full((both.relations,), weight)] * directions)
         ranks = rank(both, decide, known=known)
         by_side = torch.from_numpy(1 / ranks.of("realistic"))  # heads, tails
         # Rows of the relation itself answer for tails; the inverse ones, or else the same ones, for heads.
@@ -173,12 +173,12 @@ def blend(first: Tables, second: Tables, settings: TrainSettings, decide: Triple
     if bool((weights == 0).all()) or bool((weights == 1).all()):
         mixed, score = second if bool((weights == 0).all()) else first, float(total[best])
     else:
-        _scale(both, first, second, list(weights))
+        scale(both, first, second, list(weights))
         mixed, score = both, metrics(rank(both, decide, known=known))["mrr"]
     return Mixed(mixed, score, WEIGHTS[best], tuple(weights.flatten().tolist()), tuple(total.tolist()))
 
 
-def _side_by_side(first: Tables, second: Tables, settings: TrainSettings) -> Tables:
+def side_by_side(first: Tables, second: Tables, settings: TrainSettings) -> Tables:
     """Tables with the vectors of both; of complex numbers all real parts come first."""
     dims = first.model.dim + second.model.dim
     wide = settings.model_copy(update={"dim": dims, "relation_dim": None, "device": str(first.device)})
@@ -189,7 +189,7 @@ def _side_by_side(first: Tables, second: Tables, settings: TrainSettings) -> Tab
     return both
 
 
-def _scale(both: Tables, first: Tables, second: Tables, weights: Sequence[Tensor]) -> None:
+def scale(both: Tables, first: Tables, second: Tables, weights: Sequence[Tensor]) -> None:
     """Write the relation rows, scaled by each relation's weight of the first model and the rest of the second."""
     for name, weight in zip(both.exchanged("relation"), weights, strict=True):
         w = weight.to(both.device, both.dtype).unsqueeze(1)

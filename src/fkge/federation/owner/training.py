@@ -190,7 +190,7 @@ class Owner:
         deciding = graph.valid if decide is None else decide
         self._decide = sample_triples(deciding, self.train_settings.validation_triples, seed)
         self.activity = Activity()
-        self._loop = TrainingLoop(self.trainer, phase=self.plan.phase, state=self.activity)
+        self.loop = TrainingLoop(self.trainer, phase=self.plan.phase, state=self.activity)
         self._best_frame = self.exchange.frame
         self._untested = 0
 
@@ -318,7 +318,7 @@ class Owner:
         if self._priced is not None and not trainer.chunk:
             self.egress.pay_for_epoch(trainer.epoch, self._priced)
         with self.activity.clock("train"):
-            whole = self._loop.run_epoch(stop=between) is not None
+            whole = self.loop.run_epoch(stop=between) is not None
         self.activity.epochs = trainer.epoch
         return not whole or (pause is not None and pause())
 
@@ -346,7 +346,7 @@ class Owner:
     def _validate(self) -> tuple[float, bool]:
         """Score the vectors and keep them if they are the best; return the score, and whether they are."""
         score = self._timed_score()
-        improved = self._loop.record(score)
+        improved = self.loop.record(score)
         if improved:
             self._best_frame = self.exchange.frame
         return score, improved
@@ -359,12 +359,12 @@ class Owner:
         """
         score, best = self._timed_score(), self.activity.best_score
         if best is not None and score > best:
-            self._loop.best.update(score, self.trainer.epoch)
+            self.loop.best.update(score, self.trainer.epoch)
             self._best_frame = self.exchange.frame
 
     def _roll_back(self) -> bool:
         """Return to the best vectors, with the optimiser's state and the frame they had."""
-        if not self._loop.roll_back():
+        if not self.loop.roll_back():
             return False
         self.exchange.frame = self._best_frame
         return True
@@ -381,7 +381,7 @@ class Owner:
         if self._untested:  # it ended between two validations
             self._validate()
             self._untested = 0
-        if self._loop.best.restore():
+        if self.loop.best.restore():
             self.exchange.frame = self._best_frame
         return self.tables
 
@@ -440,7 +440,7 @@ class Owner:
     def save(self, path: Path) -> None:
         """Write everything that is needed to resume from here, the best vectors included, as one file."""
         tensors = {f"now/{name}": t for name, t in self.tables.export(state=True).items()}
-        if (best := self._loop.best.snapshot) is not None:
+        if (best := self.loop.best.snapshot) is not None:
             tensors |= {f"best/{kind}/{name}": t for (kind, name), t in best.tensors.items()}
         state = {
             "owner": self.name, "graph": self.graph.fingerprint, "trainer": self.trainer.position(),
@@ -466,13 +466,13 @@ class Owner:
         self.egress.resume(self.trainer.epoch)
         if self._priced is not None and self.trainer.chunk:  # the rest of an epoch is made with other noise
             self.egress.pay_for_epoch(self.trainer.epoch, self._priced)
-        self.activity = self._loop.best.state = Activity(**state["activity"])
+        self.activity = self.loop.best.state = Activity(**state["activity"])
         self.exchange.frame, self._best_frame, self._untested = state["frame"], state["best_frame"], state["untested"]
         best = {name.removeprefix("best/"): t for name, t in tensors.items() if name.startswith("best/")}
         if best:
             keys = self.tables.snapshot().tensors
             tensors_of_best = {key: best[f"{key[0]}/{key[1]}"].to(self.tables.device) for key in keys}
-            self._loop.best.snapshot = Snapshot(tensors_of_best)
+            self.loop.best.snapshot = Snapshot(tensors_of_best)
 
 
 def begin_together(

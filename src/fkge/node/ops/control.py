@@ -112,7 +112,7 @@ class Server(Connections):
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, if it comes from this process's user or from root."""
-        _, user = _credentials(writer.get_extra_info("socket"))
+        _, user = credentials(writer.get_extra_info("socket"))
         if len(self.busy) > CONNECTIONS or user not in (None, os.getuid(), 0):
             return
         async with asyncio.timeout(PATIENCE):
@@ -185,7 +185,7 @@ def _listener(path: Path) -> socket.socket:
     return listener
 
 
-def _credentials(connection: Any) -> tuple[int, int | None]:
+def credentials(connection: Any) -> tuple[int, int | None]:
     """The other end's process (0: not known here) and user (None: not known)."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, None
@@ -223,7 +223,7 @@ def stop(path: Path, patience: float = 60.0) -> Mapping[str, object]:
     """
     end = time.monotonic() + patience
     with _connected(path, min(PATIENCE, patience)) as connection:
-        pid, _ = _credentials(connection)
+        pid, _ = credentials(connection)
         process = -1
         if pid > 0 and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):

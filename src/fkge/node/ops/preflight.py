@@ -36,7 +36,9 @@ from fkge.privacy import Ledger
 Verdict = Literal["good", "mind", "bad"]
 
 _EXPIRES_SOON = 30  # days
-_TIMEOUT = 5.0
+TIMEOUT = 5.0
+"""Seconds within which a peer, or this node if it runs, has to answer."""
+
 _COPIES = 4  # of all vectors with their optimiser's state: two checkpoints, one being written, a model
 
 
@@ -93,7 +95,7 @@ def preflight(path: Path) -> Iterator[Finding]:
 def _running(config: NodeConfig) -> int | None:
     """Return the process of this node, if it runs."""
     try:
-        return control.ask_status(config.state / control.SOCKET, _TIMEOUT)["pid"]
+        return control.ask_status(config.state / control.SOCKET, TIMEOUT)["pid"]
     except (NodeError, KeyError):
         return None
 
@@ -252,7 +254,7 @@ async def _peer(config: NodeConfig, identity: Identity, transport: Transport, na
         return Finding(what, "good", "it connects to this node; nothing to probe")
     host, port = address(settings.address)
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             _, writer = await asyncio.open_connection(host, port)
             writer.close()
     except (OSError, TimeoutError) as error:
@@ -262,7 +264,7 @@ async def _peer(config: NodeConfig, identity: Identity, transport: Transport, na
     terms = terms_of(config.federation, config.node.seed, config.node.rehearsal)
     ours = greeting(new_incarnation(), identity.consortium, config.node.name, terms, None, probe=True)
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             await line.write(hello_frame(ours))
             hello = await read_greeting(line)
         now = datetime.now(UTC)

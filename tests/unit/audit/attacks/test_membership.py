@@ -7,10 +7,10 @@ import pytest
 
 from fkge.audit.attacks.membership import (
     Scorer,
-    _scorer,
     between,
     calibrated,
     corrupted,
+    scorer,
     shadow_scores,
     translations,
 )
@@ -128,4 +128,4 @@ def test_triples_are_scored_by_the_victims_own_model(translate: str) -> None:
         positions = np.array([[0, 1, 2], [3, 0, 3]])
         ids = [[common.entities[h], common.relations[r], common.entities[t]] for h, r, t in positions]
         expected = score_triples(owner.tables, np.array(ids)).double().numpy()
-        np.testing.assert_allclose(_scorer(owner.tables, common, owner)(positions), expected, rtol=1e-5)
+        np.testing.assert_allclose(scorer(owner.tables, common, owner)(positions), expected, rtol=1e-5)

@@ -34,7 +34,7 @@ def test_votes_of_towns_agree_with_iso_codes(atlas: Path, monkeypatch: pytest.Mo
     """Where GeoNames' codes are ISO's, what the vote would have come to can be compared with them."""
     known = crosswalk.ISO_CODED
     monkeypatch.setattr(crosswalk, "ISO_CODED", frozenset())
-    settled = crosswalk._assigned.__wrapped__()
+    settled = crosswalk.assigned_subdivisions.__wrapped__()
     voted = {code: name for code, name in settled.items() if code[0] in known}
     right = sum(name == f"subdivision:{'-'.join(code)}" for code, name in voted.items())
     assert len(voted) >= 60

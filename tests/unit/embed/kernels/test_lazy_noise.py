@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fkge.embed.kernels.lazy_noise import _pending
+from fkge.embed.kernels.lazy_noise import debts
 from tests.unit.embed.trainers import dp_trainer_of
 
 
@@ -24,7 +24,7 @@ def test_a_debt_is_the_law_of_its_steps(momentum: float, k: int) -> None:
     for _ in range(k):
         v = momentum * v + sigma * rng.standard_normal(n)
         x = x - lr * v
-    debt = _pending(k, sigma, momentum, lr, np.dtype(np.float64))
+    debt = debts(k, sigma, momentum, lr, np.dtype(np.float64))
     keep, slide, first, second, third = (a[k] for a in debt)
     expected = np.array([[first**2, first * second], [first * second, second**2 + third**2]])
     found = np.cov(v, x)

@@ -48,9 +48,9 @@ def mrr(tables: Tables) -> float:
 @pytest.mark.parametrize("changes", [{}, {"reciprocal": False}, {"model": "DistMult"}, {"dim": 3}])
 def test_the_score_of_a_blend_is_the_weighted_sum_of_scores(changes: dict[str, object]) -> None:
     first, second = model(2, **changes), model(2, seed=2, **changes | {"dim": 6})
-    both = module._side_by_side(first, second, SETTINGS.model_copy(update=changes))
+    both = module.side_by_side(first, second, SETTINGS.model_copy(update=changes))
     weight = torch.full((first.relations,), 0.25)
-    module._scale(both, first, second, [weight] * len(first.exchanged("relation")))
+    module.scale(both, first, second, [weight] * len(first.exchanged("relation")))
     expected = 0.25 * score_triples(first, GRAPH.valid) + 0.75 * score_triples(second, GRAPH.valid)
     torch.testing.assert_close(score_triples(both, GRAPH.valid), expected)
 

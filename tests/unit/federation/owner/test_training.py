@@ -143,11 +143,11 @@ def keeps_the_last(owner: Owner) -> tuple[float, bool]:
 def forgets_its_vectors(owner: Owner) -> tuple[float, bool]:
     kept = (
         None
-        if owner._loop.best.snapshot is None
-        else Snapshot({key: t.clone() for key, t in owner._loop.best.snapshot.tensors.items()})
+        if owner.loop.best.snapshot is None
+        else Snapshot({key: t.clone() for key, t in owner.loop.best.snapshot.tensors.items()})
     )
     out = Owner._validate(owner)
-    owner._loop.best.snapshot = kept or owner._loop.best.snapshot
+    owner.loop.best.snapshot = kept or owner.loop.best.snapshot
     return out
 
 
@@ -253,7 +253,7 @@ def test_the_first_training_counts_as_no_exchange() -> None:
 
 
 def test_pauses_between_chunks_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_CHUNK_IDS", 1)
+    monkeypatch.setattr(batches, "CHUNK_IDS", 1)
     owner = Owner("a", TWO["a"], federation_settings())
     calls: list[int] = []
 
@@ -305,7 +305,7 @@ class EveryNth:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five chunks to an epoch."""
-    monkeypatch.setattr(batches, "_CHUNK_IDS", 1)
+    monkeypatch.setattr(batches, "CHUNK_IDS", 1)
 
 
 def to_its_end(owner: Owner, pause: EveryNth | None = None) -> int:

@@ -129,7 +129,7 @@ def test_only_its_user_may_speak_with_it(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / SOCKET
     with node(path, {"echo": echo}):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        monkeypatch.setattr(control, "_credentials", lambda _: (0, os.getuid() + 1))
+        monkeypatch.setattr(control, "credentials", lambda _: (0, os.getuid() + 1))
         with pytest.raises(NodeError, match="another user's"):
             call(path, "echo")
 
@@ -300,7 +300,7 @@ def test_stop_says_if_it_takes_longer(tmp_path: Path) -> None:
 
 
 def test_stop_without_a_process_to_watch_waits_for_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_credentials", lambda _: (0, None))
+    monkeypatch.setattr(control, "credentials", lambda _: (0, None))
     with node_process(tmp_path):
         assert control.stop(tmp_path / SOCKET) == {"life": 1}
         assert not (tmp_path / SOCKET).exists()
