@@ -137,7 +137,7 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
         if epoch % settings.epochs == 0:
             for kind in KINDS:
                 _average(kind, members, *shared[kind], averages)
-            if settings.validate_means and epoch < total and _due(settings, epoch):
+            if settings.validate_means and epoch < total and validation_due(settings, epoch):
                 for member in members:
                     member.validate_mean(epoch)
     for member in members:
