@@ -168,6 +168,7 @@ class FederationOverrides(TypedDict, total=False):
     exchanges: int
     epochs: int
     test_every: int
+    regularization_factor: float
     validate_means: bool
     lone_epochs: int
     patience: int

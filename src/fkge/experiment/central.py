@@ -118,7 +118,7 @@ def _fede(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
     settings, total = owners[0].settings, owners[0].settings.total_epochs
     members, loops = [], []
     for owner in owners:
-        train = settings.train.model_copy(update={"seed": seed_of(owner.seed, owner.name, "train")})
+        train = settings.shared_train.model_copy(update={"seed": seed_of(owner.seed, owner.name, "train")})
         tables = make_tables(train, len(owner.graph.entities), len(owner.graph.relations))
         begin_together(tables, owner.tokens, train, owner.seed)
         members.append(_Member(owner, tables))

@@ -122,6 +122,12 @@ class FederationSettings(Settings):
     exchanges: int = Field(80, ge=0, description="rounds of exchange, training and test an owner pays for after that")
     epochs: int = Field(3, ge=1, description="epochs after each exchange")
     test_every: int = Field(8, ge=1, description="exchanges between two tests on validation triples")
+    regularization_factor: float = Field(
+        1.0,
+        ge=0,
+        description="factor on `train.regularization` while owners exchange: more facts support a shared row than one "
+        "owner has",
+    )
     validate_means: bool = Field(
         False,
         description="validate right after an exchange, too, before training continues: the mean of owners' rows "
@@ -189,8 +195,14 @@ class FederationSettings(Settings):
 
     @property
     def shared_train(self) -> TrainSettings:
-        """Settings of the shared track's training: the owner's, but for what differential privacy requires."""
-        return self.dp.of(self.train) if self.privacy.mode == "dp" else self.train
+        """Settings of the shared track's training: the owner's, but for its regulariser and what DP requires."""
+        weight = self.train.regularization * self.regularization_factor
+        train = (
+            self.train
+            if weight == self.train.regularization
+            else self.train.model_copy(update={"regularization": weight})
+        )
+        return self.dp.of(train) if self.privacy.mode == "dp" else train
 
     @property
     def follows_chains(self) -> bool:

@@ -42,6 +42,14 @@ def test_another_method_is_left_alone(graph: Graph, given: dict[str, Any]) -> No
     assert recommended_federation(settings, [graph]) is settings
 
 
+def test_owners_that_exchange_are_regularised_less_than_lone_ones(graph: Graph) -> None:
+    found = recommended_federation(build(), [graph])
+    assert found.shared_train.regularization == found.train.regularization / 2 > 0
+    given = recommended_federation(build(train={"regularization": 0.03}), [graph])
+    assert given.shared_train == given.train  # what was given is meant
+    assert given.train.regularization == 0.03
+
+
 def test_owners_on_one_machine_wait_for_the_largest(graph: Graph) -> None:
     assert recommended_federation(build(), [graph]).window > build().window == recommended_federation(build()).window
     assert recommended_federation(build(window=2.0), [graph]).window == 2.0
