@@ -2,7 +2,7 @@
 folder.
 
 RUN/
-  simulation.json     what was asked for (`Specification`)
+  simulation.json     what was asked for (`fkge.experiment.results.Specification`)
   settings.toml       every setting, explained
   owners/NAME/        each owner's store: its graph, settings and peers
   arms/ARM/NAME/      what each owner reached in each arm: checkpoint, model, ranks, result
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
@@ -29,13 +28,12 @@ from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
 from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
 from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
-from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Versus
+from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Specification, Versus
 from fkge.experiment.setup import check_valid, create_stores, federation_of
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
 from fkge.progress import SILENT, Progress, Task
-from fkge.results import ResultModel
 from fkge.trace import Record, Trace
 
 COMPARED = ("mrr", "hits@10")
@@ -43,18 +41,6 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
 
 Watch = Callable[[Record], None]
-
-
-class Specification(ResultModel):
-    """What a simulation was asked for, in ``simulation.json``."""
-
-    federation: str
-    owners: list[str]
-    arms: list[str]
-    engine: str
-    seed: int
-    two_tracks: bool
-    engine_options: dict[str, object] = Field(default_factory=dict)
 
 
 class Simulation:
@@ -108,7 +94,7 @@ class Simulation:
             federation=federation.name, owners=list(federation.members), arms=arms, engine=engine, seed=seed,
             two_tracks=two_tracks, **({"engine_options": dict(engine_options)} if engine_options else {}),
         )  # fmt: skip
-        spec.write(folder / "simulation.json")  # last: a folder with it is a complete simulation
+        spec.write(folder / results.SPECIFICATION)  # last: a folder with it is a complete simulation
         return cls(folder, spec)
 
     @staticmethod
@@ -136,7 +122,7 @@ class Simulation:
         """Refuse a folder that holds something."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
-            complete = (folder / "simulation.json").exists()
+            complete = (folder / results.SPECIFICATION).exists()
             raise RunError(f"{folder}: exists already. {way_out if complete else 'Choose another --out.'}")
 
     @classmethod
@@ -146,10 +132,9 @@ class Simulation:
         Raises:
             RunError: there is none, or it is damaged.
         """
-        path = folder / "simulation.json"
-        if not path.exists():
+        if not (folder / results.SPECIFICATION).exists():
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
-        return cls(folder, Specification.read(path, "Restore it from a copy, or run the simulation again."))
+        return cls(folder, Specification.load(folder))
 
     @cached_property
     def owners(self) -> list[SimulatedOwner]:
@@ -264,8 +249,8 @@ class Simulation:
             for owner in self.owners
         }
         finished = [record for record in self.trace.read() if record["event"] == "arm over"]
-        return SimulationResult(
-            version=results.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
+        return SimulationResult.new(
+            federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
             two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners), start=settings.start,
             translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
             private_epochs=settings.private.total if spec.two_tracks else 0,

@@ -196,4 +196,4 @@ def score(
     }  # fmt: skip
     valid = metrics(rank(tables, graph.valid, known=known)) | {"accuracy": accuracy["valid"]}
     more = {key: value for key, value in (extra or {}).items() if value is not None}
-    return OwnerReport.model_validate({"valid": valid, "test": test, **asdict(activity), **more}), ranks
+    return OwnerReport.new(valid=valid, test=test, **asdict(activity), **more), ranks
