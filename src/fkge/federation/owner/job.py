@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from fkge.federation.owner.finish import finish
+from fkge.federation.owner.finish import finish, write_report
 from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import Owner, Plan
 from fkge.federation.owner.workspace import Workspace
@@ -62,4 +63,5 @@ class ProductionJob:
         return self.store.protocol_config()
 
     def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
-        return finish(self.store, self.workspace, owner, emit, stop, serve=serve)
+        write = partial(write_report, self.store, self.workspace)
+        return finish(self.store, owner, emit, stop, decide=self.store.graph.valid, write=write, serve=serve)
