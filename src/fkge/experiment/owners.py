@@ -29,6 +29,7 @@ from fkge.federation.owner.finish import Extra, finish, score, settings_of
 from fkge.federation.owner.store import PEERS_FILE, WHOLE_FILE
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph.graph import Triples
+from fkge.owner_events import Emit
 from fkge.privacy import Head
 from fkge.results import OwnerReport
 
@@ -142,9 +143,7 @@ class SimulatedOwner(OwnerStore):
             trained = True
         return owner, trained
 
-    def conclude(
-        self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
-    ) -> bool:
+    def conclude(self, arm: Arm, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish an owner's arm, see `fkge.federation.owner.finish.finish`; only one with peers has a private track."""
         decide, write = self.deciding(shared=False) if arm.peers else None, partial(self.write_report, arm.name)
         return finish(self, owner, emit, stop, decide=decide, write=write, blend=arm.blends, serve=serve)
@@ -196,7 +195,7 @@ class ArmJob:
         config = self.owner.protocol_config()
         return config if self.arm.peers else replace(config, train_alone=True)
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         return self.owner.conclude(self.arm, owner, emit, stop, serve)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,9 +29,11 @@ from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Specification, Versus
 from fkge.experiment.setup import check_valid, create_stores, federation_of
+from fkge.experiment.trace_events import ArmFinished, ArmStarted, Died, Restarted, read_events
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
 from fkge.files import FileLock, is_locked, write_atomically
+from fkge.owner_events import EpochReached, TraceEvent, Worked
 from fkge.progress import SILENT, Progress, Task
 from fkge.trace import Record, Trace
 
@@ -248,7 +249,7 @@ class Simulation:
             owner.name: OwnerResult.of(owner, spec.arms, _compare(owner, spec.arms) if compare else {})
             for owner in self.owners
         }
-        finished = [record for record in self.trace.read() if record["event"] == "arm over"]
+        finished = [event.seconds for event in read_events(self.folder) if isinstance(event, ArmFinished)]
         return SimulationResult.new(
             federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
             two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners), start=settings.start,
@@ -256,7 +257,7 @@ class Simulation:
             private_epochs=settings.private.total if spec.two_tracks else 0,
             lone_epochs=0 if spec.two_tracks else settings.lone_epochs,
             privacy=PrivacySummary(**settings.privacy.model_dump()), mean=results.means(owners, spec.arms),
-            owners=owners, seconds=round(sum(float(record["seconds"]) for record in finished), 1),
+            owners=owners, seconds=round(sum(finished), 1),
         )  # fmt: skip
 
 
@@ -294,7 +295,7 @@ class _Events:
         self.finished = False  # whether the arm that runs now has come to its end
         self._trace, self._owners, self._progress, self._watch = trace, owners, progress, watch
         self._task: Task | None = None
-        self._epochs: dict[tuple[str, str], int] = {}
+        self._epochs: dict[tuple[str | None, str], int] = {}
         self._scores: dict[str, float] = {}
         self._drawn = time.monotonic()
         self._traced: dict[str, float] = {}
@@ -304,7 +305,8 @@ class _Events:
         """Announce arms that start, or continue, with so many epochs of each owner; draw them as one bar."""
         started, self.finished = time.monotonic(), False
         for name in names:
-            self.emit("arm", arm=name, time=round(time.time(), 1), epochs=epochs, owners=list(self._owners))
+            began = round(time.time(), 1)
+            self.emit(ArmStarted(arm=name, time=began, epochs=epochs, owners=tuple(self._owners)))
         title = " and ".join(names)
         self._scores.clear()
         self._epochs.clear()
@@ -312,18 +314,22 @@ class _Events:
             yield
         self._task = None
         if self.finished:
-            self.emit("arm over", arm=title, seconds=round(time.monotonic() - started, 2))
+            self.emit(ArmFinished(arm=title, seconds=round(time.monotonic() - started, 2)))
 
-    def emit(self, event: str, **fields: Any) -> None:
+    def emit(self, event: TraceEvent) -> None:
         """Take in an event."""
-        if event != "progress" or self._is_due(fields["owner"]):
-            self._trace.write(event, **fields)
+        record = event.record()
+        if not isinstance(event, EpochReached) or self._is_due(event.owner):
+            self._trace.write(**record)
         if self._watch is not None:
-            self._watch({"event": event, **fields})
-        if event == "died":
-            self.deaths[fields["owner"]] = fields["why"]
-        if self._task is not None and "owner" in fields and "epoch" in fields:
-            self._draw(self._task, str(fields.get("arm")), fields["owner"], fields["epoch"], fields.get("best"))
+            self._watch(record)
+        match event:
+            case Died():
+                self.deaths[event.owner] = event.why
+            case Worked():
+                self._draw(event, event.best)
+            case EpochReached() | Restarted():
+                self._draw(event, None)
 
     def _is_due(self, owner: str) -> bool:
         """Whether the trace is to have an owner's progress again: every epoch would be too much of it."""
@@ -333,11 +339,14 @@ class _Events:
         self._traced[owner] = now
         return True
 
-    def _draw(self, task: Task, arm: str, owner: str, epoch: int, best: float | None) -> None:
-        done = epoch - self._epochs.get((arm, owner), 0)
-        self._epochs[arm, owner] = epoch
+    def _draw(self, event: Worked | EpochReached | Restarted, best: float | None) -> None:
+        if (task := self._task) is None:
+            return
+        key = event.arm, event.owner
+        done = event.epoch - self._epochs.get(key, 0)
+        self._epochs[key] = event.epoch
         if best is not None:
-            self._scores[owner] = best
+            self._scores[event.owner] = best
         shown: dict[str, float | str] = {}
         if self._scores:
             shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}

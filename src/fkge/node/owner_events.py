@@ -4,8 +4,7 @@ of exchanges and training from the owner's trace; `fkge.node.service` makes thos
 
 from __future__ import annotations
 
-from typing import Any
-
+from fkge import owner_events as owner
 from fkge.node.events import Event, Misbehaved, Notice
 
 
@@ -58,32 +57,30 @@ class OwnerStateChanged(Event):
     state: str
 
 
-def owner_events(name: str, **fields: Any) -> list[Event]:
+def owner_events(event: owner.OwnerEvent) -> list[Event]:
     """Translate what a participant or driver notes into events of the node; none for what concerns only a trace."""
-    peer, why = str(fields.get("peer", "")), str(fields.get("why", ""))
-    match name:
-        case "refused":
-            return [Misbehaved(peer, "malformed", why)]
-        case "stray":
-            return [ExchangeAbandoned(peer, "aborted", True, name)]
-        case "given up":
-            return [ExchangeAbandoned(peer, "aborted", not fields["hosting"], name)]
-        case "over budget":
-            return [ExchangeAbandoned(peer, "refused", False, name)]
-        case "translated":
-            return [ExchangeFinished(peer)]
-        case "work":
-            numbers = {key: fields[key] for key in ("epoch", "epochs", "score", "best", "spent")}
-            return [WorkFinished(peers=len(fields["peers"]), **numbers)]
-        case "damaged":
+    match event:
+        case owner.Refused():
+            return [Misbehaved(event.peer, "malformed", event.why)]
+        case owner.StrayMessage():
+            return [ExchangeAbandoned(event.peer, "aborted", True, event.kind)]
+        case owner.ExchangeAbandoned():
+            return [ExchangeAbandoned(event.peer, "aborted", not event.hosting, event.kind)]
+        case owner.OverBudget():
+            return [ExchangeAbandoned(event.peer, "refused", False, event.kind)]
+        case owner.HostingFinished():
+            return [ExchangeFinished(event.peer)]
+        case owner.Worked():
+            peers = len(event.peers)
+            return [WorkFinished(event.epoch, event.epochs, peers, event.score, event.best, event.spent)]
+        case owner.CheckpointDamaged():
             damaged = Notice({"reason": "damaged"}, log="checkpoint", level="error")
-            return [damaged, Notice({"sentence": why}, audit="checkpoint damaged")]
-        case "spent":
-            return [Notice({}, log="budget spent", level="warning"), Notice({"sentence": why}, audit="budget")]
-        case "held":
-            return [JoinDue()]
-        case "state" if fields["state"] in ("ready", "busy", "sleep"):
-            return [OwnerStateChanged(fields["state"])]
-        case "concluded":
+            return [damaged, Notice({"sentence": event.why}, audit="checkpoint damaged")]
+        case owner.BudgetExhausted():
+            log = Notice({}, log="budget spent", level="warning")
+            return [log, Notice({"sentence": event.why}, audit="budget")]
+        case owner.StateChanged(state="ready" | "busy" | "sleep"):
+            return [OwnerStateChanged(event.state)]
+        case owner.Concluded():
             return [Notice({}, audit="concluded"), OwnerStateChanged("concluded")]
     return []

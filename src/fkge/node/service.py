@@ -28,7 +28,6 @@ from fkge.errors import IdentityError, PeerError, SettingsError
 from fkge.federation import OwnerStore, Plan, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
 from fkge.federation.owner.job import Job, ProductionJob
-from fkge.federation.participant import Emit
 from fkge.node import frames_pb2 as pb
 from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
@@ -47,6 +46,7 @@ from fkge.node.persistence import PersistentState, lock, open_store, put_aside, 
 from fkge.node.settings import NodeConfig, PeerSettings, address
 from fkge.node.state import LifeCycle, NodeState, Trigger
 from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
+from fkge.owner_events import Emit, OwnerEvent
 from fkge.privacy import Ledger
 
 
@@ -379,12 +379,12 @@ class Node:
         if isinstance(released.message, (Request, Defer, Refuse, Abort)):
             self._queue.put(work.ControlSent(peer))
 
-    def _note(self, name: str, **fields: Any) -> None:
+    def _note(self, noted: OwnerEvent) -> None:
         """Convert an event of the owner's work to node events; called from the loop or the training thread."""
-        for event in work.owner_events(name, **fields):
+        for event in work.owner_events(noted):
             self._queue.put(event)
         if self._inputs.observe is not None:
-            self._inputs.observe(name, **fields)
+            self._inputs.observe(noted)
 
     async def _command(self, event: Event) -> dict[str, str]:
         if isinstance(event, Stop):

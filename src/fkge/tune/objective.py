@@ -26,6 +26,7 @@ from fkge.federation.owner.finish import close_account, final_vectors
 from fkge.federation.owner.store import OwnerStore, widths
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
+from fkge.owner_events import Emit, EpochReached, OwnerEvent, Worked
 from fkge.privacy import Head
 from fkge.settings import SettingValues, TrainSettings
 
@@ -178,15 +179,13 @@ class _Course:
         """Mean of the owners' best scores; None before all have one."""
         return float(np.mean([self.best[name] for name in self.names])) if len(self.best) == len(self.names) else None
 
-    def emit(self, event: str, **fields: Any) -> None:
+    def emit(self, event: OwnerEvent) -> None:
         """Take in an event of the engine."""
-        if "owner" not in fields:
+        if isinstance(event, EpochReached | Worked):
+            self._epochs[event.owner] = max(self._epochs.get(event.owner, 0), event.epoch)
+        if not isinstance(event, Worked) or event.score is None:
             return
-        owner = fields["owner"]
-        self._epochs[owner] = max(self._epochs.get(owner, 0), int(fields.get("epoch") or 0))
-        if event != "work" or fields.get("score") is None:
-            return
-        self.take(owner, float(fields["score"]), int(fields["epoch"]))
+        self.take(event.owner, event.score, event.epoch)
         tested = min((self._tested.get(name, 0) for name in self.names), default=0)
         if self.mean is not None and tested > self._reported:
             self._reported = tested
@@ -230,9 +229,7 @@ class _TunedOwner(SimulatedOwner):
         self.course.owners[self.name] = made
         return made, trained
 
-    def conclude(
-        self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
-    ) -> bool:
+    def conclude(self, arm: Arm, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish the owner's private track, if it has one; its score on validation triples is what counts."""
         if arm.peers and self.two_tracks:
             found = final_vectors(self, owner, self.deciding(shared=False), emit, stop)

@@ -23,10 +23,10 @@ from fkge.federation.owner.training import Activity, Owner, seed_of
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import Triples
+from fkge.owner_events import Concluded, Emit, EpochReached, StateChanged
 from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack, Scores
 from fkge.settings import TrainSettings
 
-Emit = Callable[..., None]
 Mask = npt.NDArray[np.bool_]
 Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
 """Further fields of an owner's report, by name; those that are None are left out."""
@@ -50,7 +50,7 @@ def finish(
     Args:
         store: the owner's data.
         owner: who has trained.
-        emit: receives ``state``, ``progress`` and ``concluded`` events.
+        emit: receives `StateChanged`, `EpochReached` and `Concluded`.
         stop: asked between epochs; True ends this early.
         decide: (k, 3) validation triples by which the private track is chosen, if there is one; None: there is none.
         write: scores the final tables and writes everything; see `write_report`.
@@ -71,9 +71,9 @@ def finish(
             return False
         tables, lone = blended
     account = close_account(owner, serve)
-    emit("state", state="scoring")
+    emit(StateChanged(state="scoring"))
     report = write(tables, owner.activity, {"private": private, "privacy": account, "blend": lone})
-    emit("concluded", spent=report.epsilon)
+    emit(Concluded(spent=report.epsilon))
     return True
 
 
@@ -109,14 +109,14 @@ def final_vectors(
     shared = owner.best()
     if store.rows is None:
         return shared, None
-    emit("state", state="private")
+    emit(StateChanged(state="private"))
     graph, known = store.graph, Known.of(store.graph)
     settings = store.settings.train.model_copy(update={"seed": seed_of(store.seed, store.name, "private")})
     decide = sample_triples(decide, settings.validation_triples, store.seed)
     began = owner.activity.epochs
 
     def between(done: int) -> bool:
-        emit("progress", epoch=began + done)
+        emit(EpochReached(epoch=began + done))
         return stop()
 
     sizes: dict[Kind, int] = {"entity": len(graph.entities), "relation": len(graph.relations)}
@@ -154,10 +154,10 @@ def with_lone_model(
     settings, decide = store.settings, store.graph.valid
     if not settings.lone_epochs or store.rows is not None or len(decide) == 0:
         return tables, None
-    emit("state", state="lone")
+    emit(StateChanged(state="lone"))
 
     def between(done: int) -> bool:
-        emit("progress", epoch=activity.epochs + done)
+        emit(EpochReached(epoch=activity.epochs + done))
         return stop()
 
     decide = sample_triples(decide, settings.train.validation_triples, store.seed)

@@ -16,6 +16,7 @@ from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import Owner, Plan
 from fkge.federation.owner.workspace import Workspace
 from fkge.federation.protocol import ProtocolConfig
+from fkge.owner_events import Emit
 from fkge.privacy import Head
 
 LABEL = "federated"
@@ -38,7 +39,7 @@ class Job(Protocol):
     def protocol_config(self) -> ProtocolConfig:
         """How the owner behaves in the protocol."""
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish the training and write its results; see `fkge.federation.owner.finish.finish`."""
 
 
@@ -62,6 +63,6 @@ class ProductionJob:
     def protocol_config(self) -> ProtocolConfig:
         return self.store.protocol_config()
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         write = partial(write_report, self.store, self.workspace)
         return finish(self.store, owner, emit, stop, decide=self.store.graph.valid, write=write, serve=serve)
