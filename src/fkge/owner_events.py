@@ -1,7 +1,6 @@
 """What an owner reports while it works, as typed events: to the trace of a simulation, or to its node.
 
-`fkge.experiment.trace_events` adds the events of a whole run, and reads them from a ``trace.jsonl``. Light on purpose:
-reports are made without importing torch.
+Light on purpose: `fkge.experiment.trace_events` reads them for reports, without importing torch.
 """
 
 from __future__ import annotations

@@ -2,16 +2,12 @@
 once and read everywhere.
 
 Light on purpose: the command line, the report and the live page read results without importing torch.
-
-Versions of the file:
-  1   fkge 0.1.0; has no ``version``
-  2   has one
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -60,16 +56,11 @@ class VersionedResult(ResultModel):
     """Base of results with a file of their own.
 
     Attributes:
-        version: of the file; one without is of version 1, as fkge 0.1.0 wrote it.
+        version: of the file's format: 2; what fkge 0.1.0 wrote has none, and is 1.
     """
 
     VERSION: ClassVar[int] = 2
     version: int = 1
-
-    @classmethod
-    def new(cls, **fields: Any) -> Self:
-        """Return a result of the current version; `fields` are checked."""
-        return cls.model_validate({"version": cls.VERSION, **fields})
 
     @classmethod
     def parse(cls, data: JsonObject, path: Path, way_out: str) -> Self:
@@ -81,11 +72,7 @@ class VersionedResult(ResultModel):
 
 
 class Scores(ResultModel):
-    """Link prediction (filtered, ties realistic) and triple classification on some triples.
-
-    Attributes:
-        accuracy: None for a graph without validation triples, by which triples are classified.
-    """
+    """Link prediction (filtered, ties realistic) and triple classification on some triples."""
 
     triples: int | None = None
     mr: float
@@ -93,19 +80,11 @@ class Scores(ResultModel):
     hits_at_1: float = Field(alias="hits@1")
     hits_at_3: float = Field(alias="hits@3")
     hits_at_10: float = Field(alias="hits@10")
-    accuracy: float | None = None
-
-    def get(self, metric: str) -> float | None:
-        """The value of a metric by its name in `METRICS`, such as ``hits@10``; None if it was not measured."""
-        value: float | None = getattr(self, metric.replace("@", "_at_"))
-        return value
+    accuracy: float | None = None  # without validation triples there are no thresholds to classify by
 
     def __getitem__(self, metric: str) -> float:
-        """The value of a metric that was measured; see `get`."""
-        value = self.get(metric)
-        if value is None:
-            raise KeyError(metric)
-        return value
+        """The value of a metric by its name in `METRICS`, such as ``hits@10``."""
+        return float(getattr(self, metric.replace("@", "_at_")))
 
 
 class PrivateTrack(ResultModel):
@@ -232,11 +211,7 @@ class TrainingResult(VersionedResult):
 
     @classmethod
     def load(cls, run: Path) -> Self | None:
-        """Read that of the run in the folder `run`; None if it is not finished.
-
-        Raises:
-            RunError: the file is damaged, or of a later version.
-        """
+        """Read that of the run in the folder `run`; None if it is not finished."""
         path = run / RESULT
         way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {run}"
         return cls.read(path, way_out) if path.exists() else None

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from fkge.cli.console import console_progress
 from fkge.cli.tables import Answer
 from fkge.errors import RunError
-
-if TYPE_CHECKING:
-    from fkge.experiment.results import Specification
+from fkge.experiment.results import Specification
 
 LEARN, FEDERATE, SHOW, NODE, HELP = "One model", "A federation", "Results", "A node", "Help"
 """Headings of `fkge --help`."""
@@ -102,7 +100,7 @@ def _named(key: Literal["owners", "arms"]) -> Callable[[typer.Context, str], lis
         # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
         folder = Path(ctx.params.get("run") or next(iter(ctx.args), "."))
         try:
-            words = getattr(specification(folder), key)
+            words = getattr(Specification.load(folder), key)
         except (OSError, RunError):
             words = []
         return completing(*words)(incomplete)
@@ -132,13 +130,6 @@ def config_file(given: Path | None) -> Path | None:
     from fkge.recipes import find
 
     return None if given is None else find(given)
-
-
-def specification(folder: Path) -> Specification:
-    """Return what the simulation in `folder` was asked for; see `Specification.load`."""
-    from fkge.experiment.results import Specification
-
-    return Specification.load(folder)
 
 
 def choice(text: str, *words: str, **more: Any) -> Any:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from fkge.audit.findings import AuditReport
     from fkge.cli.exit_codes import Page
     from fkge.data import Description
-    from fkge.evaluation import Metrics, Neighbor, Prediction
+    from fkge.evaluation import Neighbor, Prediction
     from fkge.experiment.results import SimulationResult
     from fkge.experiment.training_run import Run
-    from fkge.results import BudgetAccount, LedgerStatement, Scores
+    from fkge.results import BudgetAccount, LedgerStatement
     from fkge.tune.spec import TuneResult
 
 _METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
@@ -78,19 +78,19 @@ def make_table(
 # -- one model ---------------------------------------------------------------------------------------
 
 
-def metrics_table(run: Run, result: Mapping[str, Metrics | Scores]) -> Table:
+def metrics_table(run: Run, result: Mapping[str, Any]) -> Table:
     """Return the metrics of each split, and of each relation category where there are any."""
     drawn = make_table(("split", *_METRICS), (), title=f"{run.settings.model} on {run.graph.name}")
     for split in (split for split in run.graph.splits if split in result):
-        found = result[split]
-        drawn.add_row(split, *_metrics(found))
-        for category, sides in found.get("categories", {}).items() if isinstance(found, dict) else ():
-            drawn.add_row(f"  {category} head", *_metrics(sides["head"]), style="dim")
-            drawn.add_row(f"  {category} tail", *_metrics(sides["tail"]), style="dim")
+        drawn.add_row(split, *_metrics(result[split]))
+        for category, sides in result[split].get("categories", {}).items():
+            for side in ("head", "tail"):
+                if side in sides:
+                    drawn.add_row(f"  {category} {side}", *_metrics(sides[side]), style="dim")
     return drawn
 
 
-def _metrics(scores: Any) -> list[str]:
+def _metrics(scores: Mapping[str, float]) -> list[str]:
     return ["" if (v := scores.get(n)) is None else f"{v:,.1f}" if n == "mr" else f"{v:.4f}" for n in _METRICS]
 
 

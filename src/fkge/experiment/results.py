@@ -1,5 +1,4 @@
-"""What a simulation was asked for, ``simulation.json``, and its result, ``results.json``: typed, written once and read
-everywhere.
+"""What a simulation was asked for and what it found, as written to its folder once and read everywhere.
 
 Versions of ``results.json``:
   1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from beside it
@@ -22,8 +21,6 @@ if TYPE_CHECKING:  # at run time results are read without torch
 
 FILE = "results.json"
 SPECIFICATION = "simulation.json"
-"""The file that makes a folder a simulation."""
-
 PARTS = ("strict", "chained", "held")
 """Parts of the test triples: those that nobody else holds; those that another owner holds, as only a chain of links
 through others shows; those that stand in the training set of a partner linked directly."""
@@ -42,11 +39,7 @@ class Specification(ResultModel):
 
     @classmethod
     def load(cls, run: Path) -> Self:
-        """Read that of the simulation in the folder `run`.
-
-        Raises:
-            RunError: it is damaged.
-        """
+        """Read that of the simulation in the folder `run`."""
         return cls.read(run / SPECIFICATION, "Restore it from a copy, or run the simulation again.")
 
 

@@ -32,7 +32,7 @@ from fkge.experiment.setup import check_valid, create_stores, federation_of
 from fkge.experiment.trace_events import ArmFinished, ArmStarted, Died, Restarted, read_events
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
-from fkge.files import FileLock, is_locked, write_atomically
+from fkge.files import FileLock, check_free, is_locked, write_atomically
 from fkge.owner_events import EpochReached, TraceEvent, Worked
 from fkge.progress import SILENT, Progress, Task
 from fkge.trace import Record, Trace
@@ -121,10 +121,8 @@ class Simulation:
     @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
-            complete = (folder / results.SPECIFICATION).exists()
-            raise RunError(f"{folder}: exists already. {way_out if complete else 'Choose another --out.'}")
+        complete = (folder / results.SPECIFICATION).exists()
+        check_free(folder, f"Continue it: fkge simulate --resume {folder}" if complete else None)
 
     @classmethod
     def open(cls, folder: Path) -> Simulation:
@@ -250,10 +248,10 @@ class Simulation:
             for owner in self.owners
         }
         finished = [event.seconds for event in read_events(self.folder) if isinstance(event, ArmFinished)]
-        return SimulationResult.new(
-            federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
-            two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners), start=settings.start,
-            translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
+        return SimulationResult(
+            version=SimulationResult.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed,
+            arms=spec.arms, two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners),
+            start=settings.start, translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
             private_epochs=settings.private.total if spec.two_tracks else 0,
             lone_epochs=0 if spec.two_tracks else settings.lone_epochs,
             privacy=PrivacySummary(**settings.privacy.model_dump()), mean=results.means(owners, spec.arms),
@@ -326,10 +324,8 @@ class _Events:
         match event:
             case Died():
                 self.deaths[event.owner] = event.why
-            case Worked():
-                self._draw(event, event.best)
-            case EpochReached() | Restarted():
-                self._draw(event, None)
+            case Worked() | EpochReached() | Restarted() if self._task is not None:
+                self._draw(self._task, event)
 
     def _is_due(self, owner: str) -> bool:
         """Whether the trace is to have an owner's progress again: every epoch would be too much of it."""
@@ -339,14 +335,12 @@ class _Events:
         self._traced[owner] = now
         return True
 
-    def _draw(self, event: Worked | EpochReached | Restarted, best: float | None) -> None:
-        if (task := self._task) is None:
-            return
+    def _draw(self, task: Task, event: Worked | EpochReached | Restarted) -> None:
         key = event.arm, event.owner
         done = event.epoch - self._epochs.get(key, 0)
         self._epochs[key] = event.epoch
-        if best is not None:
-            self._scores[event.owner] = best
+        if isinstance(event, Worked) and event.best is not None:
+            self._scores[event.owner] = event.best
         shown: dict[str, float | str] = {}
         if self._scores:
             shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}

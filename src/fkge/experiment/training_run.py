@@ -31,10 +31,10 @@ from fkge.embed import (
 )
 from fkge.errors import RunError
 from fkge.evaluation import Known, Metrics, evaluate, metrics, rank
-from fkge.files import write_atomically
+from fkge.files import check_free, write_atomically
 from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.progress import SILENT, Progress
-from fkge.results import RESULT, TrainingResult
+from fkge.results import RESULT, Scores, TrainingResult
 from fkge.settings import TrainSettings
 from fkge.trace import Record, Trace
 
@@ -76,10 +76,8 @@ class Run:
     @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            way_out = f"Resume it: fkge train --resume --out {folder}, or choose another --out."
-            whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
-            raise RunError(f"{folder}: exists already. {way_out if whole else 'Choose another --out.'}")
+        whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
+        check_free(folder, f"Resume it: fkge train --resume --out {folder}" if whole else None)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -139,10 +137,11 @@ class Run:
         if final is None:
             return None
         best, _ = load_model(self.folder / "model.safetensors", settings.device)
-        result = TrainingResult.new(
-            model=settings.model, graph=graph.name, entities=len(graph.entities), relations=len(graph.relations),
-            triples=len(graph.train), seed=settings.seed, epochs=trainer.epoch, best_epoch=final.best_epoch,
-            seconds=round(final.seconds, 2), **evaluate(best, graph, progress=progress),
+        scores = {name: Scores.model_validate(m) for name, m in evaluate(best, graph, progress=progress).items()}
+        result = TrainingResult(
+            version=TrainingResult.VERSION, model=settings.model, graph=graph.name, entities=len(graph.entities),
+            relations=len(graph.relations), triples=len(graph.train), seed=settings.seed, epochs=trainer.epoch,
+            best_epoch=final.best_epoch, seconds=round(final.seconds, 2), **scores,
         )  # fmt: skip
         result.write(self.folder / RESULT)
         checkpoint.unlink(missing_ok=True)

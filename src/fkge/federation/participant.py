@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from fkge import owner_events as reports
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
@@ -33,18 +34,7 @@ from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol
 from fkge.federation.recording import Recorder
-from fkge.owner_events import (
-    Emit,
-    ExchangeAbandoned,
-    HostingFinished,
-    HostingStarted,
-    OverBudget,
-    PeerLost,
-    Refused,
-    StateChanged,
-    StrayMessage,
-    Worked,
-)
+from fkge.owner_events import Emit
 
 Post = Callable[[str, bytes], None]
 OnEgress = Callable[[str, Released, int, bytes], None]
@@ -78,7 +68,7 @@ class Participant:
     on_egress: OnEgress | None = None
     work: Improve | None = field(default=None, init=False)
     timer: float | None = field(default=None, init=False)
-    report: Worked | None = field(default=None, init=False)
+    report: reports.Worked | None = field(default=None, init=False)
     _clients: dict[tuple[str, int], ClientRole] = field(default_factory=dict, init=False)
     _hosts: dict[tuple[str, int], HostRole] = field(default_factory=dict, init=False)
     _updates: dict[tuple[str, int], ReceivedUpdate] = field(default_factory=dict, init=False)
@@ -98,7 +88,7 @@ class Participant:
         for instruction in self.protocol.handle(event):
             self._do(instruction)
         if self.protocol.state is not before:
-            self.emit(StateChanged(state=str(self.protocol.state)))
+            self.emit(reports.StateChanged(state=str(self.protocol.state)))
 
     def deliver(self, peer: str, data: bytes) -> None:
         """Process a message from `peer`. A malformed one is refused and ends the exchange it belongs to."""
@@ -110,7 +100,7 @@ class Participant:
                 self._handle(replace(message, peer=peer))
                 return
         except PeerError as error:
-            self.emit(Refused(peer=peer, why=str(error)))
+            self.emit(reports.Refused(peer=peer, why=str(error)))
             self._handle(Lost(peer))
             return
         self.protocol.touch()
@@ -119,8 +109,8 @@ class Participant:
             with self.owner.activity.clock("translate"):
                 complete = self._exchange(peer, session, message, from_client)
         except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
-            stray = isinstance(error, _Stray)
-            kind = StrayMessage if stray else Refused if isinstance(error, PeerError) else OverBudget
+            stray = reports.StrayMessage if isinstance(error, _Stray) else reports.Refused
+            kind = stray if isinstance(error, PeerError) else reports.OverBudget
             self.emit(kind(peer=peer, why=str(error)))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
@@ -143,7 +133,7 @@ class Participant:
         outcome = self.owner.improve(updates, initial=work.initial, pause=self.recorder.wrap(pause))
         self.recorder.note("improved")
         epoch = self.owner.trainer.epoch
-        self.report = Worked(
+        self.report = reports.Worked(
             initial=work.initial, peers=tuple(peer for peer, _ in work.peers), epoch=epoch, epochs=epoch - before,
             score=outcome.score, best=outcome.best, improved=outcome.improved, backtracked=outcome.backtracked,
             sent=sum(self.owner.activity.sent.values()), spent=self.owner.egress.charged,
@@ -172,15 +162,15 @@ class Participant:
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
-                self.emit(HostingStarted(peer=peer))
+                self.emit(reports.HostingStarted(peer=peer))
             case Forget(peer, session, hosting):
                 (self._hosts if hosting else self._clients).pop((peer, session), None)
-                self.emit(ExchangeAbandoned(peer=peer, hosting=hosting))
+                self.emit(reports.ExchangeAbandoned(peer=peer, hosting=hosting))
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._updates):
                     for key in [key for key in roles if key[0] == peer]:
                         del roles[key]
-                self.emit(PeerLost(peer=peer))
+                self.emit(reports.PeerLost(peer=peer))
 
     def _send(self, peer: str, message: Any, session: int = 0) -> None:
         egress = self.owner.egress
@@ -203,7 +193,7 @@ class Participant:
             if host.update is not None:
                 del self._hosts[key]
                 self._updates[key] = host.update
-                self.emit(HostingFinished.model_validate({"peer": peer, **host.update.price}))
+                self.emit(reports.HostingFinished.model_validate({"peer": peer, **host.update.price}))
                 return Received(peer, session)
         elif not from_client and (client := self._clients.get(key)) is not None:
             following = client.step(message)

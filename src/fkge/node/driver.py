@@ -20,8 +20,7 @@ from fkge.federation.driver import Driver
 from fkge.federation.events import Joined, Lost
 from fkge.federation.owner.job import Job
 from fkge.federation.participant import Post
-from fkge.node.events import Event, Failed, supervised
-from fkge.node.owner_events import JoinDue
+from fkge.node.events import Event, Failed, JoinDue, supervised
 from fkge.owner_events import CheckpointDamaged, Emit
 
 

@@ -5,7 +5,6 @@ No objective looks at a test split.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from fkge.experiment.engines import InProcess
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation import FederationSettings, Owner, PeerProfile
 from fkge.federation.owner.finish import close_account, final_vectors
-from fkge.federation.owner.store import OwnerStore, widths
+from fkge.federation.owner.store import Origin, OwnerStore, widths
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
 from fkge.owner_events import Emit, EpochReached, OwnerEvent, Worked
@@ -117,10 +116,7 @@ class FederationObjective:
         self.arm = arm
         self._scratch = folder / "scratch" / scratch
         self._stores = [OwnerStore.open(folder / "owners" / name) for name in owners]
-        self._own = {
-            store.name: json.loads((store.folder / "links.json").read_text(encoding="utf-8"))["train"]
-            for store in self._stores
-        }
+        self._own = {store.name: Origin.load(store.folder).train for store in self._stores}
 
     def __call__(self, settings: FederationSettings, report: Report, limit: Limit) -> Attempt:
         """Run the arm once; see `Objective`."""

@@ -82,7 +82,7 @@ def result(
         "privacy": {"mode": mode, "epsilon": 8.0 if mode != "none" else None, "delta": 1e-5, "ledger": None},
         "arms": list(arms), "two_tracks": mode == "dp", "policies": [],
     } | more  # fmt: skip
-    return SimulationResult.new(**made)
+    return SimulationResult.model_validate({"version": SimulationResult.VERSION, **made})
 
 
 def _arm(arm: str, parts: Sequence[str], triples: int, mode: str) -> dict[str, Any]:

@@ -30,8 +30,6 @@ from fkge.settings import TrainSettings
 Mask = npt.NDArray[np.bool_]
 Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
 """Further fields of an owner's report, by name; those that are None are left out."""
-Write = Callable[[Tables, Activity, Extra], OwnerReport]
-"""Scores an owner's final tables and writes its results."""
 
 
 def finish(
@@ -41,7 +39,7 @@ def finish(
     stop: Callable[[], bool],
     *,
     decide: Triples | None,
-    write: Write,
+    write: Callable[[Tables, Activity, Extra], OwnerReport],
     blend: bool = True,
     serve: bool = False,
 ) -> bool:
@@ -224,4 +222,5 @@ def score(
     }  # fmt: skip
     valid = metrics(rank(tables, graph.valid, known=known)) | {"accuracy": accuracy["valid"]}
     more = {key: value for key, value in (extra or {}).items() if value is not None}
-    return OwnerReport.new(valid=valid, test=test, **asdict(activity), **more), ranks
+    found = {"version": OwnerReport.VERSION, "valid": valid, "test": test, **asdict(activity), **more}
+    return OwnerReport.model_validate(found), ranks
