@@ -50,7 +50,6 @@ class OwnerEvent(TraceEvent):
 
 
 Emit = Callable[[OwnerEvent], None]
-"""Receives the events of an owner."""
 
 
 class StateChanged(OwnerEvent, kind="state"):
@@ -66,15 +65,13 @@ class EpochReached(OwnerEvent, kind="progress"):
 
 
 class Worked(OwnerEvent, kind="work"):
-    """The owner aggregated updates, trained, and perhaps validated (`score` is None if it did not).
-
-    It lasted from `since` to `until`, by default `t`.
+    """The owner aggregated updates, trained, and perhaps validated, from `since` to `until`, by default `t`.
 
     Attributes:
         initial: the first training of all.
         peers: whose updates were aggregated.
         epoch: epochs so far; epochs: those of this round.
-        score: MRR in validation; best: the highest so far; improved: this one is; backtracked: the owner rolled back.
+        score: MRR, if it validated; best: the highest so far; improved: this one is; backtracked: it rolled back.
         sent: bytes so far, to all peers; spent: ε so far, where something has a price.
     """
 

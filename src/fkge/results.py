@@ -53,11 +53,7 @@ class ResultModel(BaseModel):
 
 
 class VersionedResult(ResultModel):
-    """Base of results with a file of their own.
-
-    Attributes:
-        version: of the file's format: 2; what fkge 0.1.0 wrote has none, and is 1.
-    """
+    """Base of results with a file of their own. One without a version is of version 1, as fkge 0.1.0 wrote it."""
 
     VERSION: ClassVar[int] = 2
     version: int = 1

@@ -215,12 +215,11 @@ def demo(
 def _remove_demo(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     from fkge.data import NAMES
-    from fkge.experiment.results import Specification
     from fkge.experiment.simulation import Simulation
 
     if not (out / "simulation.json").exists():
         return
-    was = Specification.load(out).federation
+    was = Simulation.open(out).spec.federation
     if was not in NAMES:
         raise RunError(f"{out}: holds a simulation of {was}, which is no demo; choose another --out")
     if Simulation.is_running(out):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -99,11 +100,9 @@ def _named(key: Literal["owners", "arms"]) -> Callable[[typer.Context, str], lis
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
         folder = Path(ctx.params.get("run") or next(iter(ctx.args), "."))
-        try:
-            words = getattr(Specification.load(folder), key)
-        except (OSError, RunError):
-            words = []
-        return completing(*words)(incomplete)
+        with suppress(OSError, RunError):
+            return completing(*getattr(Specification.load(folder), key))(incomplete)
+        return []
 
     return complete
 

@@ -303,8 +303,7 @@ class _Events:
         """Announce arms that start, or continue, with so many epochs of each owner; draw them as one bar."""
         started, self.finished = time.monotonic(), False
         for name in names:
-            began = round(time.time(), 1)
-            self.emit(ArmStarted(arm=name, time=began, epochs=epochs, owners=tuple(self._owners)))
+            self.emit(ArmStarted(arm=name, time=round(time.time(), 1), epochs=epochs, owners=tuple(self._owners)))
         title = " and ".join(names)
         self._scores.clear()
         self._epochs.clear()

@@ -1,7 +1,6 @@
 """The records of a ``trace.jsonl`` as typed events: those of a run here, those of an owner in `fkge.owner_events`.
 
-`parse` turns a record into an event. Fields that a kind does not declare are ignored, and so are kinds that are not in
-`EVENTS`: a later version of fkge may write more.
+Fields that a kind does not declare are ignored, and so are unknown kinds: a later version of fkge may write more.
 """
 
 from __future__ import annotations

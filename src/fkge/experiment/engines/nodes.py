@@ -86,8 +86,7 @@ class Nodes(Engine):
             if not isinstance(event, Died | Failed):
                 self._emit(event)
         for name in late:
-            why = f"the node of owner {name} did not stop within {_SECONDS_TO_STOP:g} s"
-            self._emit(Died(owner=name, why=why))
+            self._emit(Died(owner=name, why=f"the node of owner {name} did not stop within {_SECONDS_TO_STOP:g} s"))
 
 
 def _free_ports(count: int) -> list[str]:

@@ -33,7 +33,6 @@ BY_REFERENCE = 64 * 1024
 """Bytes from which a message stays in the object store until its reader fetches it."""
 
 _T = TypeVar("_T")
-_Events = list[OwnerEvent]
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class OwnerActor:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._events: _Events = []
+        self._events: list[OwnerEvent] = []
         self._events_lock = threading.Lock()
         self._store: SimulatedOwner | None = None
         self._owner: SteppedOwner | None = None
@@ -177,7 +176,7 @@ class OwnerActor:
         run_central(arm, [SimulatedOwner.open(folder) for folder in folders], emit)
 
     @ray.method(concurrency_group="control")
-    def events(self) -> _Events:
+    def events(self) -> list[OwnerEvent]:
         """The events since the last call."""
         return self._take_events()
 
@@ -224,7 +223,7 @@ class OwnerActor:
         posts = [(to, size, ray.put(data) if size >= BY_REFERENCE else data) for to, size, data in reaction.posts]
         return replace(reaction, posts=posts, events=self._take_events())
 
-    def _take_events(self) -> _Events:
+    def _take_events(self) -> list[OwnerEvent]:
         with self._events_lock:
             events, self._events = self._events, []
         return events
