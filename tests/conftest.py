@@ -20,6 +20,7 @@ from fkge.embed import load_tensors
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation import Federation, FederationSettings, Links, Member
 from fkge.graph import Graph, Vocabulary, tidy
+from fkge.owner_events import OwnerEvent
 
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"  # or a test that loads gRPC before a node's would
 
@@ -135,8 +136,8 @@ COMPLEX: dict[str, Any] = {
 class EventLog(list[dict[str, Any]]):
     """Events that an engine reports, in order."""
 
-    def __call__(self, event: str, **fields: Any) -> None:
-        self.append({"event": event, **fields})
+    def __call__(self, event: OwnerEvent) -> None:
+        self.append(event.record())
 
     def of(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Those of one event whose fields are these."""

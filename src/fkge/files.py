@@ -120,6 +120,13 @@ def read_json(path: Path, advice: str, *keys: str) -> JsonObject:
     return found
 
 
+def check_free(folder: Path, resume: str | None) -> None:
+    """Refuse (`RunError`) a folder that holds something; `resume` says how to continue what it holds."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        way_out = "Choose another --out." if resume is None else f"{resume}, or choose another --out."
+        raise RunError(f"{folder}: exists already. {way_out}")
+
+
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[None]:
     """Remove what the block wrote into a new or empty folder if it fails, unless with `RunError`: then it is another's.

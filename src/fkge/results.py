@@ -1,4 +1,5 @@
-"""`OwnerReport`, the scores and costs of one owner's training, as written to `result.json` once and read everywhere.
+"""`OwnerReport` and `TrainingResult`: what one owner's training and `fkge train` reached, as written to `result.json`
+once and read everywhere.
 
 Light on purpose: the command line, the report and the live page read results without importing torch.
 """
@@ -6,13 +7,14 @@ Light on purpose: the command line, the report and the live page read results wi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fkge.errors import RunError
 from fkge.files import JsonObject, read_json, write_atomically
 
+RESULT = "result.json"
 METRICS = ("mr", "mrr", "hits@1", "hits@3", "hits@10", "accuracy")
 """Names of the metrics in `Scores`, as they stand in files."""
 
@@ -22,9 +24,9 @@ class ResultModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True)
 
-    def to_json(self) -> JsonObject:
-        """The value as plain JSON data, with the keys that files have. What was never set is left out."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    def to_json(self, *only: str) -> JsonObject:
+        """The value, or only some fields, as plain JSON data with the keys of files; what was never set is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(only) or None)
 
     def write(self, path: Path) -> None:
         """Write the value to `path` in one step."""
@@ -54,6 +56,21 @@ class ResultModel(BaseModel):
             raise RunError(f"{path}: {where}: {first['msg']}; the file is damaged. {way_out}") from None
 
 
+class VersionedResult(ResultModel):
+    """Base of results with a file of their own. One without a version is of version 1, as fkge 0.1.0 wrote it."""
+
+    VERSION: ClassVar[int] = 2
+    version: int = 1
+
+    @classmethod
+    def parse(cls, data: JsonObject, path: Path, way_out: str) -> Self:
+        """Check JSON data that was read from `path`; see `read`."""
+        version = data.get("version", 1)
+        if version not in range(1, cls.VERSION + 1):
+            raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {cls.VERSION}. Update fkge.")
+        return super().parse(data, path, way_out)
+
+
 class Scores(ResultModel):
     """Link prediction (filtered, ties realistic) and triple classification on some triples."""
 
@@ -63,7 +80,7 @@ class Scores(ResultModel):
     hits_at_1: float = Field(alias="hits@1")
     hits_at_3: float = Field(alias="hits@3")
     hits_at_10: float = Field(alias="hits@10")
-    accuracy: float
+    accuracy: float | None = None  # without validation triples there are no thresholds to classify by
 
     def __getitem__(self, metric: str) -> float:
         """Return the value of a metric by its name in `METRICS`, such as ``hits@10``."""
@@ -177,7 +194,35 @@ class LedgerStatement(ResultModel):
     uncovered: str
 
 
-class OwnerReport(ResultModel):
+class TrainingResult(VersionedResult):
+    """What `fkge train` reached: what was trained, how long, and the scores of every split that has triples."""
+
+    model: str
+    graph: str
+    entities: int
+    relations: int
+    triples: int
+    seed: int
+    epochs: int
+    best_epoch: int
+    seconds: float
+    valid: Scores | None = None
+    test: Scores | None = None
+
+    @classmethod
+    def load(cls, run: Path) -> Self | None:
+        """Read that of the run in the folder `run`; None if it is not finished."""
+        path = run / RESULT
+        way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {run}"
+        return cls.read(path, way_out) if path.exists() else None
+
+    @property
+    def splits(self) -> dict[str, Scores]:
+        """Scores by split, of those that have triples."""
+        return {name: scores for name, scores in (("valid", self.valid), ("test", self.test)) if scores is not None}
+
+
+class OwnerReport(VersionedResult):
     """What one owner reached in one training, what it did for it, and what it cost.
 
     Attributes:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from fkge.cli import app
 from fkge.cli.options import FEDERATE, HELP, LEARN, SHOW
+from fkge.experiment.results import Specification
 
 ROOT: Any = typer.main.get_command(app)
 
@@ -103,7 +104,9 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     ],
 )
 def test_a_shell_completes(line: str, offered: list[str], tmp_path: Path) -> None:
-    (tmp_path / "simulation.json").write_text('{"owners": ["ant", "bee"], "arms": ["federated"]}')
+    owners, arms = ["ant", "bee"], ["federated"]
+    spec = Specification(federation="f", owners=owners, arms=arms, engine="in-process", seed=0, two_tracks=False)
+    spec.write(tmp_path / "simulation.json")
     line = line.replace("RUN", str(tmp_path))
     count = str(len(line.split()) - 1)
     done = run(_FKGE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=count)

@@ -246,7 +246,7 @@ def test_keys_of_files_are_all_told() -> None:
 
 
 def test_every_event_of_a_trace_is_told() -> None:
-    from fkge.experiment.trace_events import EVENTS
+    from fkge.experiment.trace_events import EVENTS  # all of them
 
     told = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     assert not [event for event in EVENTS if f"`{event}`" not in told]

@@ -22,4 +22,4 @@ def test_filtered_hits_at_10_on_fb15k237(recipe: str, published: float, shared_d
         settings = settings.model_copy(update={"epochs": 3, "validate_every": 3})
     result = Run.create(tmp_path / "run", graph, settings).train()
     assert result is not None
-    assert result["test"]["hits@10"] >= published
+    assert result.splits["test"].hits_at_10 >= published

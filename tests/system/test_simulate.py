@@ -17,6 +17,7 @@ import pytest
 from fkge.cli import main
 from fkge.experiment.simulation import Simulation
 from fkge.graph import Graph
+from fkge.owner_events import EpochReached, TraceEvent
 from tests.conftest import OWNERS, kept, tiny_federation
 
 SMALL = {
@@ -215,9 +216,9 @@ def test_interrupted_within_a_long_first_training(
     """Ctrl-C is heard between two epochs, not between two works; what was trained is kept."""
     heard = []
 
-    def emit(events: Any, event: str, **fields: Any) -> None:
-        if event == "progress" and not heard and fields["epoch"] > 0:
-            heard.append(fields["epoch"])
+    def emit(events: Any, event: TraceEvent) -> None:
+        if isinstance(event, EpochReached) and not heard and event.epoch > 0:
+            heard.append(event.epoch)
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.chdir(here)

@@ -17,10 +17,10 @@ from fkge.embed import Tables
 from fkge.embed.recommended import recommended
 from fkge.errors import need
 from fkge.evaluation import Metrics, Neighbor, Prediction
-from fkge.experiment.training_run import Run, RunResult
+from fkge.experiment.training_run import Run
 from fkge.export import export
 from fkge.export.files import Kind, frame_of, labels_of, vectors_of
-from fkge.files import whole_or_nothing
+from fkge.files import JsonObject, whole_or_nothing
 from fkge.graph import Graph, read_graph
 from fkge.progress import interruptible, show_progress
 from fkge.settings import TrainSettings
@@ -111,9 +111,9 @@ class Trained:
         return labels_of(self.graph, "relation")
 
     @property
-    def result(self) -> RunResult | None:
+    def result(self) -> JsonObject | None:
         """Content of the run's result.json: sizes, epochs, seconds and metrics; None before training has finished."""
-        return self._run.result
+        return None if (found := self._run.result) is None else found.to_json()
 
     def evaluate(
         self, splits: str | Sequence[str] = ("valid", "test"), **options: Unpack[EvaluationOptions]

@@ -219,7 +219,7 @@ def _remove_demo(out: Path) -> None:
 
     if not (out / "simulation.json").exists():
         return
-    was = opt.describe_simulation(out).get("federation")
+    was = Simulation.open(out).spec.federation
     if was not in NAMES:
         raise RunError(f"{out}: holds a simulation of {was}, which is no demo; choose another --out")
     if Simulation.is_running(out):

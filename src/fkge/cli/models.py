@@ -85,7 +85,7 @@ def train(
     if result is None:
         progress.say(f"stopped; nothing is lost. Resume with: fkge train --resume --out {quote(str(out))}")
         raise typer.Exit(INTERRUPTED)
-    return Answer(result, [tables.metrics_table(run, result)])
+    return Answer(result.to_json(), [tables.metrics_table(run, {k: s.to_json() for k, s in result.splits.items()})])
 
 
 @commands.add(

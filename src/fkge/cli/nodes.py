@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -113,7 +113,6 @@ def node(
     library()  # before anything else loads gRPC
     import asyncio
 
-    from fkge.experiment.replay_script import ReplayScript
     from fkge.node.service import Inputs, run_node
     from fkge.node.settings import NodeConfig
 
@@ -124,7 +123,11 @@ def node(
             "protect nothing. Use neither with real data"
         )
     os.umask(0o077)  # its files are private
-    inputs = Inputs(recording=tape, order=None if score is None else ReplayScript(score))
+    inputs = Inputs(recording=tape)
+    if score is not None:
+        from fkge.experiment.replay_script import ReplayScript
+
+        inputs = replace(inputs, order=ReplayScript(score))
     asyncio.run(run_node(found, inputs, anew=anew, echo=not quiet))
 
 

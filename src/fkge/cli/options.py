@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, cast, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from fkge.cli.console import console_progress
 from fkge.cli.tables import Answer
+from fkge.errors import RunError
+from fkge.experiment.results import Specification
 
 LEARN, FEDERATE, SHOW, NODE, HELP = "One model", "A federation", "Results", "A node", "Help"
 """Headings of `fkge --help`."""
@@ -98,7 +100,9 @@ def _named(key: Literal["owners", "arms"]) -> Callable[[typer.Context, str], lis
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         # While an option lacks its value, the parser has not assigned arguments yet: take the first one.
         folder = Path(ctx.params.get("run") or next(iter(ctx.args), "."))
-        return completing(*describe_simulation(folder).get(key, ()))(incomplete)
+        with suppress(OSError, RunError):
+            return completing(*getattr(Specification.load(folder), key))(incomplete)
+        return []
 
     return complete
 
@@ -125,23 +129,6 @@ def config_file(given: Path | None) -> Path | None:
     from fkge.recipes import find
 
     return None if given is None else find(given)
-
-
-class SimulationOutline(TypedDict, total=False):
-    """What the command line looks up in simulation.json, without the imports that reading all of it takes."""
-
-    federation: str
-    owners: list[str]
-    arms: list[str]
-
-
-def describe_simulation(folder: Path) -> SimulationOutline:
-    """Return the content of a folder's simulation.json; an empty dict if there is none that can be read."""
-    try:
-        found = json.loads((folder / "simulation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast(SimulationOutline, found) if isinstance(found, dict) else {}
 
 
 def choice(text: str, *words: str, **more: Any) -> Any:

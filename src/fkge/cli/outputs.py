@@ -13,7 +13,7 @@ from fkge.cli import options as opt
 from fkge.cli import tables
 from fkge.cli.console import ConsoleProgress
 from fkge.cli.options import SimulationFolder
-from fkge.cli.run_folders import require_simulation, require_sound, require_whole
+from fkge.cli.run_folders import require_simulation, require_whole
 from fkge.cli.tables import Answer
 
 commands = opt.Commands(opt.SHOW)
@@ -76,7 +76,7 @@ def export(
     """Write vectors and labels for other programs: NumPy, pandas, gensim, PyKEEN."""
     from fkge.export import export as write
 
-    written = write(require_sound(run), out, to, owner=owner, arm=arm, progress=progress)
+    written = write(run, out, to, owner=owner, arm=arm, progress=progress)
     return Answer({"run": str(run), "format": to, "written": str(written)}, [str(written)])
 
 
@@ -94,7 +94,7 @@ def track(
     """Log a run's settings and scores to MLflow or TensorBoard, from its trace."""
     from fkge.experiment.trackers import track as log
 
-    logged = log(require_sound(run), to, where, progress=progress)
+    logged = log(run, to, where, progress=progress)
     return Answer({"run": str(run), "to": to, "where": where, "logged": logged}, [logged])
 
 

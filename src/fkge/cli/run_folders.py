@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fkge.cli.options import describe_simulation
 from fkge.errors import RunError
+from fkge.experiment.results import Specification
 
 
 def require_run(folder: Path, command: str) -> Path:
@@ -19,7 +19,7 @@ def require_run(folder: Path, command: str) -> Path:
         RunError: it is a simulation, or a part of one that holds no model, or holds settings only.
     """
     if (folder / "simulation.json").exists():
-        owners = describe_simulation(folder).get("owners", ["OWNER"])
+        owners = Specification.load(folder).owners
         raise RunError(
             f"{folder}: is a simulation; name the model of one of its owners ({', '.join(owners)}): "
             f"{command} {folder / 'arms' / 'federated' / owners[0]}"
@@ -29,10 +29,10 @@ def require_run(folder: Path, command: str) -> Path:
         raise RunError(f"{folder}: holds an owner's data; its model is in {model}")
     simulation = _simulation_around(folder)
     if simulation is not None and not (folder / "settings.toml").exists():
-        found = describe_simulation(simulation)
+        spec = Specification.load(simulation)
         raise RunError(
             f"{folder}: holds no model (yet); models are in {simulation / 'arms' / 'ARM' / 'OWNER'}, with ARM one of "
-            f"{', '.join(found.get('arms', ()))} and OWNER one of {', '.join(found.get('owners', ()))}"
+            f"{', '.join(spec.arms)} and OWNER one of {', '.join(spec.owners)}"
         )
     if (folder / "settings.toml").exists() and simulation is None and not any(folder.glob("*.safetensors")):
         raise RunError(f"{folder}: holds settings, but no run; name the folder that was given to --out")
@@ -46,7 +46,8 @@ def require_simulation(folder: Path) -> Path:
         RunError: it does not, or its simulation.json is damaged.
     """
     if (folder / "simulation.json").exists():
-        return require_sound(folder)
+        Specification.load(folder)
+        return folder
     require_whole(folder)
     if (folder / "settings.toml").exists() and (folder / "graph.safetensors").exists():
         raise RunError(
@@ -54,15 +55,6 @@ def require_simulation(folder: Path) -> Path:
         )
     missing = "" if folder.exists() else " (there is no such folder)"
     raise RunError(f"{folder}: holds no simulation{missing}. Make one: fkge simulate FEDERATION --out {folder}")
-
-
-def require_sound(folder: Path) -> Path:
-    """Return `folder`; raise a RunError if it is a simulation whose simulation.json is damaged."""
-    if (folder / "simulation.json").exists():
-        from fkge.experiment.simulation import Simulation
-
-        Simulation.open(folder)
-    return folder
 
 
 def require_whole(folder: Path) -> Path:

@@ -26,13 +26,13 @@ def describe_owner(watched: WatchedRun, name: str) -> Json:
     with watched.lock:
         stages = {arm: stage.courses[name] for arm, stage in watched.history.stages.items() if name in stage.courses}
         policy = watched.run / "owners" / name / "policy.toml"
-        result = None if watched.result is None else watched.result.owners[name].to_json()
+        result = None if watched.result is None else watched.result.owners[name]
         return {
             "name": name,
             "arms": {arm: _course(course) for arm, course in stages.items()},
-            "result": result and {key: result[key] for key in ("model", "entities", "relations", "triples", "shares")},
-            "test": result and {arm: scored["test"] for arm, scored in result["arms"].items()},
-            "versus": result and result["versus"].get(watched.baseline),
+            "result": result and result.to_json("model", "entities", "relations", "triples", "shares"),
+            "test": result and {arm: report.to_json("test")["test"] for arm, report in result.arms.items()},
+            "versus": result and result.to_json("versus")["versus"].get(watched.baseline),
             "policy": policy.read_text(encoding="utf-8") if policy.exists() else None,
         }
 

@@ -26,10 +26,10 @@ from fkge.evaluation import Known, metrics, rank
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation.owner import Activity, Plan, begin_together, seed_of
 from fkge.federation.owner.finish import with_lone_model
-from fkge.federation.participant import Emit
 from fkge.federation.settings import FederationSettings
 from fkge.graph import sample_triples, tidy
 from fkge.graph.graph import HEAD, RELATION, TAIL
+from fkge.owner_events import Emit, Worked
 
 
 def run_central(arm: str, owners: Sequence[SimulatedOwner], emit: Emit) -> None:
@@ -74,16 +74,14 @@ class _Member:
         activity, score = self.activity, self._score()
         activity.epochs = epoch
         improved = self.best.update(score, epoch)
-        emit("work", arm=arm, owner=self.owner.name, epoch=epoch, score=score, best=activity.best_score,
-             improved=improved, backtracked=False)  # fmt: skip
+        emit(Worked(arm=arm, owner=self.owner.name, epoch=epoch, score=score, best=activity.best_score,
+                    improved=improved, backtracked=False))  # fmt: skip
         return improved
 
     def conclude(self, arm: str) -> None:
         self.best.restore()
         self.activity.stale = 0
-        blended = with_lone_model(
-            self.owner, self.tables, self.activity, lambda *_, **__: None, lambda: False, peers=True
-        )
+        blended = with_lone_model(self.owner, self.tables, self.activity, lambda _: None, lambda: False, peers=True)
         assert blended is not None
         tables, blend = blended
         self.owner.write_report(arm, tables, self.activity, {"blend": blend})

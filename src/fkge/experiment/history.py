@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from fkge.experiment import trace_events as events
+from fkge import owner_events as events
+from fkge.experiment.trace_events import ArmFinished, ArmStarted, Died, parse
 from fkge.trace import Record, Trace
 
 Kind = Literal["train", "translate", "update", "sleep", "private", "lone", "score"]
@@ -215,10 +216,10 @@ class History:
 
     def feed(self, record: Record) -> None:
         """Add one record of a trace; those of unknown kinds, arms and owners are ignored."""
-        match event := events.parse(record):
-            case events.ArmStarted():
+        match event := parse(record):
+            case ArmStarted():
                 self._start(event)
-            case events.ArmFinished():
+            case ArmFinished():
                 for name in event.arm.split(" and "):  # arms with a server finish together
                     if name in self.stages:
                         stage = self.stages[name]
@@ -230,7 +231,7 @@ class History:
                 if known is not None and event.owner in known.courses:
                     self._add(event, known, known.courses[event.owner])
 
-    def _start(self, event: events.ArmStarted) -> None:
+    def _start(self, event: ArmStarted) -> None:
         stage = self.stages.get(event.arm)
         if stage is None:
             courses = {owner: Course(owner) for owner in event.owners}
@@ -258,7 +259,7 @@ class History:
                 course.epoch = max(course.epoch, event.epoch)
             case events.HostingStarted():
                 course.begin_hosting(event.peer, time)
-            case events.Translated():
+            case events.HostingFinished():
                 course.hosted[event.peer] += 1
                 course.end_hosting(event.peer, time)
             case events.ExchangeAbandoned(hosting=True):
@@ -273,7 +274,7 @@ class History:
                 course.end("done", time)
                 if "spent" in event.model_fields_set:
                     course.spent = event.spent
-            case events.Died(why=why):
+            case Died(why=why):
                 course.end("dead", time, why)
                 log(time, f"died: {why}")
             case events.Refused():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -25,17 +25,15 @@ from fkge.evaluation import Ranks
 from fkge.experiment.arms import Arm, owner_class, permute
 from fkge.federation import Owner, OwnerStore, ProtocolConfig
 from fkge.federation.owner import Activity, seed_of
-from fkge.federation.owner.finish import close_account, final_vectors, score, settings_of, with_lone_model
+from fkge.federation.owner.finish import Extra, finish, score, settings_of
 from fkge.federation.owner.store import PEERS_FILE, WHOLE_FILE
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph.graph import Triples
+from fkge.owner_events import Emit
 from fkge.privacy import Head
-from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack
+from fkge.results import OwnerReport
 
 _MASKS, _RANKS = "fkge.masks.1", "fkge.ranks.1"
-
-Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
-"""Further fields of an owner's report, by name."""
 
 
 @dataclass(frozen=True)
@@ -145,38 +143,10 @@ class SimulatedOwner(OwnerStore):
             trained = True
         return owner, trained
 
-    def conclude(
-        self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
-    ) -> bool:
-        """Finish an owner's arm: train its private track, if it has one, score it, write everything.
-
-        Args:
-            arm: which.
-            owner: who has trained.
-            emit, stop, serve: see `fkge.federation.owner.finish.finish`.
-
-        Returns:
-            False if `stop` ended it early; called again, it starts this step over.
-        """
-        if arm.peers:
-            found = final_vectors(self, owner, self.deciding(shared=False), emit, stop)
-            if found is None:
-                return False
-            tables, private = found
-        else:
-            tables, private = owner.best(), None
-        blend = None
-        if arm.blends:
-            blended = with_lone_model(self, tables, owner.activity, emit, stop, peers=bool(owner.peers))
-            if blended is None:
-                return False
-            tables, blend = blended
-        account = close_account(owner, serve)
-        emit("state", state="scoring")
-        extra = {"private": private, "privacy": account, "blend": blend}
-        report = self.write_report(arm.name, tables, owner.activity, extra)
-        emit("concluded", spent=report.epsilon)
-        return True
+    def conclude(self, arm: Arm, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
+        """Finish an owner's arm, see `fkge.federation.owner.finish.finish`; only one with peers has a private track."""
+        decide, write = self.deciding(shared=False) if arm.peers else None, partial(self.write_report, arm.name)
+        return finish(self, owner, emit, stop, decide=decide, write=write, blend=arm.blends, serve=serve)
 
     def write_report(self, arm: str, tables: Tables, activity: Activity, extra: Extra) -> OwnerReport:
         """Score an owner's final vectors on each of the parts of its test triples, and write everything.
@@ -225,7 +195,7 @@ class ArmJob:
         config = self.owner.protocol_config()
         return config if self.arm.peers else replace(config, train_alone=True)
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         return self.owner.conclude(self.arm, owner, emit, stop, serve)
 
 

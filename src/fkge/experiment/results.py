@@ -1,6 +1,6 @@
-"""The result of a simulation: one typed, versioned value, written to ``results.json`` once and read everywhere.
+"""What a simulation was asked for and what it found, as written to its folder once and read everywhere.
 
-Versions of the file:
+Versions of ``results.json``:
   1   fkge 0.1.0; has no ``version``, ``arms``, ``two_tracks`` and ``policies``: these are read from beside it
   2   all in one
 """
@@ -11,18 +11,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from fkge.errors import RunError
+from pydantic import Field
+
 from fkge.files import read_json
-from fkge.results import METRICS, OwnerReport, ResultModel, Scores
+from fkge.results import METRICS, OwnerReport, ResultModel, Scores, VersionedResult
 
 if TYPE_CHECKING:  # at run time results are read without torch
     from fkge.experiment.owners import SimulatedOwner
 
-VERSION = 2
 FILE = "results.json"
+SPECIFICATION = "simulation.json"
 PARTS = ("strict", "chained", "held")
 """Parts of the test triples: those that nobody else holds; those that another owner holds, as only a chain of links
 through others shows; those that stand in the training set of a partner linked directly."""
+
+
+class Specification(ResultModel):
+    """What a simulation was asked for, in ``simulation.json``."""
+
+    federation: str
+    owners: list[str]
+    arms: list[str]
+    engine: str
+    seed: int
+    two_tracks: bool
+    engine_options: dict[str, object] = Field(default_factory=dict)
+
+    @classmethod
+    def load(cls, run: Path) -> Self:
+        """Read that of the simulation in the folder `run`."""
+        return cls.read(run / SPECIFICATION, "Restore it from a copy, or run the simulation again.")
 
 
 class SharedRows(ResultModel):
@@ -87,7 +105,7 @@ class OwnerResult(ResultModel):
         )
 
 
-class SimulationResult(ResultModel):
+class SimulationResult(VersionedResult):
     """What a simulation found, or has found so far.
 
     Attributes:
@@ -100,7 +118,6 @@ class SimulationResult(ResultModel):
         mean: ``mean[arm][part]``, over owners.
     """
 
-    version: int = VERSION
     federation: str
     engine: str
     seed: int
@@ -127,13 +144,10 @@ class SimulationResult(ResultModel):
         """
         path, way_out = run / FILE, f"Remove it, and sum up again: fkge simulate --resume {run}"
         data = read_json(path, way_out, "mean", "owners")
-        version = data.get("version", 1)
-        if version not in (1, VERSION):
-            raise RunError(f"{path}: is of version {version!r}; this fkge reads up to {VERSION}. Update fkge.")
-        if version == 1:  # which left the rest to other files of the run
-            about = read_json(run / "simulation.json", "Restore it from a copy.", "arms", "owners", "two_tracks")
-            policies = with_policy(run, about["owners"])
-            data |= {"version": VERSION, "policies": policies} | {key: about[key] for key in ("arms", "two_tracks")}
+        if data.get("version", 1) == 1:  # which left the rest to other files of the run
+            spec = Specification.load(run)
+            data |= {"version": cls.VERSION, "policies": with_policy(run, spec.owners)}
+            data |= spec.to_json("arms", "two_tracks")
         return cls.parse(data, path, way_out)
 
     def finished(self, arm: str) -> bool:

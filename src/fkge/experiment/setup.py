@@ -4,15 +4,11 @@ common first rows, and masks of the test triples that others hold.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from fkge.align import (
     Common,
-    Pairs,
     Tokens,
     agree_on_tokens,
     extend_pairs,
@@ -26,9 +22,10 @@ from fkge.embed import load_tensors, make_model
 from fkge.embed.models import Kind
 from fkge.errors import GraphError, SettingsError
 from fkge.experiment.owners import Masks
-from fkge.federation import Federation, FederationSettings, Links, Member, OwnerStore, PeerProfile
+from fkge.federation import Federation, FederationSettings, Member, OwnerStore, PeerProfile
 from fkge.federation.owner import seed_of
-from fkge.federation.owner.store import PEERS_FILE, check_split, new_run, shareable, widths, write_store
+from fkge.federation.owner.store import PEERS_FILE, Origin, check_split, new_run, shareable, widths, write_store
+from fkge.federation.source import sides
 from fkge.graph import Graph, Policy, load_graph
 from fkge.progress import SILENT, Progress
 from fkge.settings import TrainSettings
@@ -76,7 +73,7 @@ def create_stores(
     for name, member in federation.members.items():
         peers = {
             peer: PeerProfile(common, trains[peer].model, widths(models[peer]))
-            for peer, common in _sides(name, pairs).items()
+            for peer, common in sides(name, pairs).items()
         }
         store = OwnerStore(
             name, folder / "owners" / name, owns[name], peers, tuple(member.refuses), tokens[name], two_tracks, seed,
@@ -105,15 +102,15 @@ def federation_of(folder: Path, owners: Sequence[str]) -> Federation:
     for owner in owners:
         store = folder / "owners" / owner
         _, about = load_tensors(store / "peers.safetensors", PEERS_FILE)
-        known = json.loads((store / "links.json").read_text(encoding="utf-8"))
+        origin = Origin.load(store)
         policy = Policy.load(store / "policy.toml") if (store / "policy.toml").exists() else None
         members[owner] = Member(
-            load_graph(store / "graph.safetensors"), known["train"], tuple(about["refuses"]), policy
+            load_graph(store / "graph.safetensors"), origin.train, tuple(about["refuses"]), policy
         )  # fmt: skip
-        for pair, values in known["links"].items():
+        for pair, known in origin.links.items():
             a, b = pair.split("|")
-            links[a, b] = TypeAdapter(Links).validate_python(values)
-        name = known["name"]
+            links[a, b] = known
+        name = origin.name
     return Federation(name, members, links)
 
 
@@ -141,10 +138,3 @@ def _align(
     if not found and refused:
         raise SettingsError("; ".join(refused))
     return found
-
-
-def _sides(owner: str, pairs: Pairs) -> dict[str, Common]:
-    """What `owner` shares with each of its peers, from its side."""
-    out = {b: side for (a, b), (side, _) in pairs.items() if a == owner}
-    out |= {a: side for (a, b), (_, side) in pairs.items() if b == owner}
-    return dict(sorted(out.items()))

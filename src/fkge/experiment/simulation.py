@@ -2,7 +2,7 @@
 folder.
 
 RUN/
-  simulation.json     what was asked for (`Specification`)
+  simulation.json     what was asked for (`fkge.experiment.results.Specification`)
   settings.toml       every setting, explained
   owners/NAME/        each owner's store: its graph, settings and peers
   arms/ARM/NAME/      what each owner reached in each arm: checkpoint, model, ranks, result
@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from fkge.errors import EngineError, RunError, SettingsError, did_you_mean
 from fkge.evaluation import paired_bootstrap
@@ -29,13 +27,14 @@ from fkge.experiment.arms import ARMS, CENTRAL, Arm, make_arm
 from fkge.experiment.engines import ENGINES, Engine, EngineOptions, check_engine
 from fkge.experiment.engines.base import never
 from fkge.experiment.owners import SimulatedOwner
-from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Versus
+from fkge.experiment.results import Comparison, OwnerResult, PrivacySummary, SimulationResult, Specification, Versus
 from fkge.experiment.setup import check_valid, create_stores, federation_of
+from fkge.experiment.trace_events import ArmFinished, ArmStarted, Died, Restarted, read_events
 from fkge.federation import Federation, FederationSettings
 from fkge.federation.driver import Stop
-from fkge.files import FileLock, is_locked, write_atomically
+from fkge.files import FileLock, check_free, is_locked, write_atomically
+from fkge.owner_events import EpochReached, TraceEvent, Worked
 from fkge.progress import SILENT, Progress, Task
-from fkge.results import ResultModel
 from fkge.trace import Record, Trace
 
 COMPARED = ("mrr", "hits@10")
@@ -43,18 +42,6 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_EPOCHS = 2.0  # of one owner, in the trace
 
 Watch = Callable[[Record], None]
-
-
-class Specification(ResultModel):
-    """What a simulation was asked for, in ``simulation.json``."""
-
-    federation: str
-    owners: list[str]
-    arms: list[str]
-    engine: str
-    seed: int
-    two_tracks: bool
-    engine_options: dict[str, object] = Field(default_factory=dict)
 
 
 class Simulation:
@@ -108,7 +95,7 @@ class Simulation:
             federation=federation.name, owners=list(federation.members), arms=arms, engine=engine, seed=seed,
             two_tracks=two_tracks, **({"engine_options": dict(engine_options)} if engine_options else {}),
         )  # fmt: skip
-        spec.write(folder / "simulation.json")  # last: a folder with it is a complete simulation
+        spec.write(folder / results.SPECIFICATION)  # last: a folder with it is a complete simulation
         return cls(folder, spec)
 
     @staticmethod
@@ -137,10 +124,8 @@ class Simulation:
     @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            way_out = f"Continue it: fkge simulate --resume {folder}, or choose another --out."
-            complete = (folder / "simulation.json").exists()
-            raise RunError(f"{folder}: exists already. {way_out if complete else 'Choose another --out.'}")
+        complete = (folder / results.SPECIFICATION).exists()
+        check_free(folder, f"Continue it: fkge simulate --resume {folder}" if complete else None)
 
     @classmethod
     def open(cls, folder: Path) -> Simulation:
@@ -149,10 +134,9 @@ class Simulation:
         Raises:
             RunError: there is none, or it is damaged.
         """
-        path = folder / "simulation.json"
-        if not path.exists():
+        if not (folder / results.SPECIFICATION).exists():
             raise RunError(f"{folder}: holds no simulation. `fkge simulate FEDERATION --out {folder}` makes one.")
-        return cls(folder, Specification.read(path, "Restore it from a copy, or run the simulation again."))
+        return cls(folder, Specification.load(folder))
 
     @cached_property
     def owners(self) -> list[SimulatedOwner]:
@@ -266,15 +250,15 @@ class Simulation:
             owner.name: OwnerResult.of(owner, spec.arms, _compare(owner, spec.arms) if compare else {})
             for owner in self.owners
         }
-        finished = [record for record in self.trace.read() if record["event"] == "arm over"]
+        finished = [event.seconds for event in read_events(self.folder) if isinstance(event, ArmFinished)]
         return SimulationResult(
-            version=results.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed, arms=spec.arms,
-            two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners), start=settings.start,
-            translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
+            version=SimulationResult.VERSION, federation=spec.federation, engine=spec.engine, seed=spec.seed,
+            arms=spec.arms, two_tracks=spec.two_tracks, policies=results.with_policy(self.folder, spec.owners),
+            start=settings.start, translate=settings.translate, decide=settings.decide, epochs=settings.total_epochs,
             private_epochs=settings.private.total if spec.two_tracks else 0,
             lone_epochs=0 if spec.two_tracks else settings.lone_epochs,
             privacy=PrivacySummary(**settings.privacy.model_dump()), mean=results.means(owners, spec.arms),
-            owners=owners, seconds=round(sum(float(record["seconds"]) for record in finished), 1),
+            owners=owners, seconds=round(sum(finished), 1),
         )  # fmt: skip
 
 
@@ -312,7 +296,7 @@ class _Events:
         self.finished = False  # whether the arm that runs now has come to its end
         self._trace, self._owners, self._progress, self._watch = trace, owners, progress, watch
         self._task: Task | None = None
-        self._epochs: dict[tuple[str, str], int] = {}
+        self._epochs: dict[tuple[str | None, str], int] = {}
         self._scores: dict[str, float] = {}
         self._drawn = time.monotonic()
         self._traced: dict[str, float] = {}
@@ -322,7 +306,7 @@ class _Events:
         """Announce arms that start, or continue, with so many epochs of each owner; draw them as one bar."""
         started, self.finished = time.monotonic(), False
         for name in names:
-            self.emit("arm", arm=name, time=round(time.time(), 1), epochs=epochs, owners=list(self._owners))
+            self.emit(ArmStarted(arm=name, time=round(time.time(), 1), epochs=epochs, owners=tuple(self._owners)))
         title = " and ".join(names)
         self._scores.clear()
         self._epochs.clear()
@@ -330,18 +314,20 @@ class _Events:
             yield
         self._task = None
         if self.finished:
-            self.emit("arm over", arm=title, seconds=round(time.monotonic() - started, 2))
+            self.emit(ArmFinished(arm=title, seconds=round(time.monotonic() - started, 2)))
 
-    def emit(self, event: str, **fields: Any) -> None:
+    def emit(self, event: TraceEvent) -> None:
         """Take in an event."""
-        if event != "progress" or self._is_due(fields["owner"]):
-            self._trace.write(event, **fields)
+        record = event.record()
+        if not isinstance(event, EpochReached) or self._is_due(event.owner):
+            self._trace.write(**record)
         if self._watch is not None:
-            self._watch({"event": event, **fields})
-        if event == "died":
-            self.deaths[fields["owner"]] = fields["why"]
-        if self._task is not None and "owner" in fields and "epoch" in fields:
-            self._draw(self._task, str(fields.get("arm")), fields["owner"], fields["epoch"], fields.get("best"))
+            self._watch(record)
+        match event:
+            case Died():
+                self.deaths[event.owner] = event.why
+            case Worked() | EpochReached() | Restarted() if self._task is not None:
+                self._draw(self._task, event)
 
     def _is_due(self, owner: str) -> bool:
         """Whether the trace is to have an owner's progress again: every epoch would be too much of it."""
@@ -351,11 +337,12 @@ class _Events:
         self._traced[owner] = now
         return True
 
-    def _draw(self, task: Task, arm: str, owner: str, epoch: int, best: float | None) -> None:
-        done = epoch - self._epochs.get((arm, owner), 0)
-        self._epochs[arm, owner] = epoch
-        if best is not None:
-            self._scores[owner] = best
+    def _draw(self, task: Task, event: Worked | EpochReached | Restarted) -> None:
+        key = event.arm, event.owner
+        done = event.epoch - self._epochs.get(key, 0)
+        self._epochs[key] = event.epoch
+        if isinstance(event, Worked) and event.best is not None:
+            self._scores[event.owner] = event.best
         shown: dict[str, float | str] = {}
         if self._scores:
             shown = {"owners": len(self._scores), "validation mrr": float(np.mean(list(self._scores.values())))}

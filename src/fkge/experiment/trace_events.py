@@ -1,7 +1,6 @@
-"""The records of a ``trace.jsonl`` as typed events: one class for each kind of record that readers use.
+"""The records of a ``trace.jsonl`` as typed events: those of a run here, those of an owner in `fkge.owner_events`.
 
-`parse` turns a record into an event. Fields that a kind does not declare are ignored, and so are kinds that are not in
-`EVENTS`: a later version of fkge may write more. Times are seconds since the arm started, unless stated otherwise.
+Fields that a kind does not declare are ignored, and so are unknown kinds: a later version of fkge may write more.
 """
 
 from __future__ import annotations
@@ -9,27 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from fkge.errors import RunError
+from fkge.owner_events import EVENTS, OwnerEvent, TraceEvent
 from fkge.trace import Record, Trace
 
-EVENTS: dict[str, type[Event]] = {}
-"""The class of each kind of record."""
 
-
-class Event(BaseModel):
-    """Base of all events. A class with a `kind` is for records of that kind."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    def __init_subclass__(cls, kind: str = "") -> None:
-        super().__init_subclass__()
-        if kind:
-            EVENTS[kind] = cls
-
-
-class ArmStarted(Event, kind="arm"):
+class ArmStarted(TraceEvent, kind="arm"):
     """An arm starts or is resumed. `time` is in seconds since 1970; `epochs` are those of each owner."""
 
     arm: str
@@ -38,77 +24,11 @@ class ArmStarted(Event, kind="arm"):
     owners: tuple[str, ...] = ()
 
 
-class ArmFinished(Event, kind="arm over"):
+class ArmFinished(TraceEvent, kind="arm over"):
     """An arm is finished, or several that run together (``fede and unified``); `seconds` of wall time."""
 
     arm: str
     seconds: float
-
-
-class OwnerEvent(Event):
-    """Base of events of one owner; without `arm`, in the current one, without `t`, at the time of the latest event."""
-
-    arm: str | None = None
-    owner: str
-    t: float | None = None
-    until: float | None = None
-
-
-class StateChanged(OwnerEvent, kind="state"):
-    """The owner is now ready, busy, sleep, private or scoring."""
-
-    state: str
-
-
-class EpochReached(OwnerEvent, kind="progress"):
-    """The owner has trained so many epochs; written now and then."""
-
-    epoch: int
-
-
-class PeerEvent(OwnerEvent):
-    """Base of events between the owner and a peer."""
-
-    peer: str
-
-
-class HostingStarted(PeerEvent, kind="hosting"):
-    """A translation of updates of `peer` starts; the owner is its host."""
-
-
-class Translated(PeerEvent, kind="translated"):
-    """The translation of updates of `peer` is complete."""
-
-
-class ExchangeAbandoned(PeerEvent, kind="given up"):
-    """An exchange with `peer` made no progress; `hosting`: the owner was its host."""
-
-    hosting: bool
-
-
-class Worked(OwnerEvent, kind="work"):
-    """The owner aggregated updates, trained, and perhaps validated (`score` is None if it did not).
-
-    It lasted from `since` to `until`, by default `t`. See `fkge.experiment.history.Validation` for the other fields;
-    `sent` (bytes) and `spent` (ε) are sums so far.
-    """
-
-    since: float | None = None
-    initial: bool = False
-    peers: tuple[str, ...] = ()
-    epoch: int
-    score: float | None
-    best: float | None = None
-    improved: bool = False
-    backtracked: bool = False
-    sent: int | None = None
-    spent: float | None = None
-
-
-class Concluded(OwnerEvent, kind="concluded"):
-    """The owner has finished the arm; `spent` is the ε of everything it sent."""
-
-    spent: float | None = None
 
 
 class Died(OwnerEvent, kind="died"):
@@ -117,23 +37,22 @@ class Died(OwnerEvent, kind="died"):
     why: str
 
 
-class Refused(PeerEvent, kind="refused"):
-    """A message of `peer` was invalid."""
+class Failed(OwnerEvent, kind="failed"):
+    """The process of the owner ends by an error; `trace` says where."""
 
     why: str
+    trace: str = ""
 
 
-class OverBudget(PeerEvent, kind="over budget"):
-    """The privacy budget does not cover what `peer` asked for."""
+class Restarted(OwnerEvent, kind="restarted"):
+    """The process of the owner died, and another continues at `epoch`, of a checkpoint `redone` epochs ago."""
 
     why: str
+    epoch: int
+    redone: int = 0
 
 
-class PeerLost(PeerEvent, kind="lost"):
-    """The connection to `peer` is lost."""
-
-
-class TrainingEpoch(Event, kind="epoch"):
+class TrainingEpoch(TraceEvent, kind="epoch"):
     """An epoch of `fkge train`."""
 
     epoch: int
@@ -141,7 +60,7 @@ class TrainingEpoch(Event, kind="epoch"):
     lr: float
 
 
-class TrainingValidated(Event, kind="validated"):
+class TrainingValidated(TraceEvent, kind="validated"):
     """A validation of `fkge train`; `best`: the highest MRR so far."""
 
     epoch: int
@@ -149,7 +68,7 @@ class TrainingValidated(Event, kind="validated"):
     best: bool = False
 
 
-def parse(record: Record) -> Event | None:
+def parse(record: Record) -> TraceEvent | None:
     """Turn a record of a trace into an event; None if it is of a kind that no reader uses.
 
     Raises:
@@ -164,6 +83,6 @@ def parse(record: Record) -> Event | None:
         raise RunError(f"trace: {record['event']!r} record: {field}: {first['msg']}; the trace is damaged") from None
 
 
-def read_events(run: Path) -> Iterator[Event]:
+def read_events(run: Path) -> Iterator[TraceEvent]:
     """Read the events in the trace of the run in the folder `run`, oldest first."""
     return filter(None, map(parse, Trace(run / "trace.jsonl").read()))

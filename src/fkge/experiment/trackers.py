@@ -24,11 +24,10 @@ from typing import Any
 
 from fkge.errors import RunError, SettingsError, TrackerError, did_you_mean, need
 from fkge.experiment.history import History
-from fkge.experiment.results import FILE, SimulationResult
+from fkge.experiment.results import FILE, SPECIFICATION, SimulationResult, Specification
 from fkge.experiment.trace_events import TrainingEpoch, TrainingValidated, read_events
-from fkge.files import read_json
 from fkge.progress import SILENT, Progress
-from fkge.results import OwnerReport
+from fkge.results import RESULT, OwnerReport, TrainingResult
 from fkge.settings import read_toml
 
 EXPERIMENT = "fkge"
@@ -103,45 +102,43 @@ def logged_runs(run: Path) -> Iterator[LoggedRun]:
     if not (run / "settings.toml").exists():
         raise RunError(f"{run}: is no folder of `fkge train` or `fkge simulate` (no settings.toml)")
     settings = _flat(read_toml(run / "settings.toml"))
-    if (run / "simulation.json").exists():
+    if (run / SPECIFICATION).exists():
         yield from _of_simulation(run, settings)
     else:
         yield _of_training(run, settings)
 
 
 def _of_training(run: Path, settings: Settings) -> LoggedRun:
-    logged = LoggedRun("", settings, files=_present(run, "settings.toml", "result.json", "trace.jsonl"))
+    logged = LoggedRun("", settings, files=_present(run, "settings.toml", RESULT, "trace.jsonl"))
     for event in read_events(run):
         match event:
             case TrainingEpoch():
                 logged.add(event.epoch, train_loss=event.loss, train_lr=event.lr)
             case TrainingValidated():
                 logged.add(event.epoch, valid_mrr=event.mrr)
-    if (run / "result.json").exists():
-        result = read_json(run / "result.json", _WAY_OUT)
-        logged.finished = True
-        logged.last = _numbers({k: found for k, found in result.items() if k == "valid" or k.startswith("test")})
+    if (result := TrainingResult.load(run)) is not None:
+        logged.finished, logged.last = True, _numbers(result.to_json("valid", "test"))
     return logged
 
 
 def _of_simulation(run: Path, settings: Settings) -> Iterator[LoggedRun]:
-    about = read_json(run / "simulation.json", _WAY_OUT, "federation", "engine", "seed", "arms", "owners")
-    asked = {key: about[key] for key in ("federation", "engine", "seed")}
+    spec = Specification.load(run)
+    asked = spec.to_json("federation", "engine", "seed")
     whole = LoggedRun("", asked | settings, files=_present(run, "settings.toml", FILE, "trace.jsonl"))
     if (run / FILE).exists():
-        whole.finished, whole.last = True, _numbers({"mean": SimulationResult.load(run).to_json()["mean"]})
+        whole.finished, whole.last = True, _numbers(SimulationResult.load(run).to_json("mean"))
     yield whole
     stages = History.read(run).stages
-    for arm in about["arms"]:
-        for owner in about["owners"]:
+    for arm in spec.arms:
+        for owner in spec.owners:
             logged = LoggedRun(f"{arm}/{owner}")
             if arm in stages and owner in stages[arm].courses:
                 for test in stages[arm].courses[owner].tests:
                     logged.add(test.epoch, valid_mrr=test.score, valid_best=test.best)
             folder = run / "arms" / arm / owner
-            if (folder / "result.json").exists():
-                report = OwnerReport.read(folder / "result.json", _WAY_OUT)
-                logged.finished, logged.last = True, _numbers({"test": report.to_json()["test"]})
+            if (folder / RESULT).exists():
+                report = OwnerReport.read(folder / RESULT, _WAY_OUT)
+                logged.finished, logged.last = True, _numbers(report.to_json("test"))
             if (folder / "settings.toml").exists():
                 logged.settings = {"arm": arm, "owner": owner} | _flat(read_toml(folder / "settings.toml"))
             if logged.curves or logged.finished:

@@ -6,16 +6,15 @@ RUN/
   model.safetensors        the best tables by validation
   checkpoint.safetensors   the state of the training, until it is finished
   trace.jsonl              one line for each epoch and validation
-  result.json              metrics, once finished
+  result.json              metrics, once finished (`fkge.results.TrainingResult`)
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any
 
 import torch
 
@@ -32,27 +31,12 @@ from fkge.embed import (
 )
 from fkge.errors import RunError
 from fkge.evaluation import Known, Metrics, evaluate, metrics, rank
-from fkge.files import read_json, write_atomically
+from fkge.files import check_free, write_atomically
 from fkge.graph import Graph, load_graph, sample_triples, save_graph
 from fkge.progress import SILENT, Progress
+from fkge.results import RESULT, Scores, TrainingResult
 from fkge.settings import TrainSettings
 from fkge.trace import Record, Trace
-
-
-class RunResult(TypedDict):
-    """Content of ``result.json``: what was trained, how long, and the metrics of every split that has triples."""
-
-    model: str
-    graph: str
-    entities: int
-    relations: int
-    triples: int
-    seed: int
-    epochs: int
-    best_epoch: int
-    seconds: float
-    valid: NotRequired[Metrics]
-    test: NotRequired[Metrics]
 
 
 class Run:
@@ -96,10 +80,8 @@ class Run:
     @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            way_out = f"Resume it: fkge train --resume --out {folder}, or choose another --out."
-            whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
-            raise RunError(f"{folder}: exists already. {way_out if whole else 'Choose another --out.'}")
+        whole = (folder / "settings.toml").exists() and not (folder / "simulation.json").exists()
+        check_free(folder, f"Resume it: fkge train --resume --out {folder}" if whole else None)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -131,15 +113,13 @@ class Run:
                 raise RunError(f"{self.folder}: was started with {key} = {was!r}, not {value!r}; use a new --out")
 
     @property
-    def result(self) -> RunResult | None:
+    def result(self) -> TrainingResult | None:
         """What the finished run found, or None."""
-        path = self.folder / "result.json"
-        way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {self.folder}"
-        return cast(RunResult, read_json(path, way_out)) if path.exists() else None
+        return TrainingResult.load(self.folder)
 
     # -- training ----------------------------------------------------------------------------------
 
-    def train(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> RunResult | None:
+    def train(self, *, progress: Progress = SILENT, stop: Callable[[], bool] | None = None) -> TrainingResult | None:
         """Train from where the folder stands, then score. None if asked to stop before the end.
 
         The result does not depend on how often it was interrupted.
@@ -161,13 +141,13 @@ class Run:
         if final is None:
             return None
         best, _ = load_model(self.folder / "model.safetensors", settings.device)
-        result: RunResult = {
-            "model": settings.model, "graph": graph.name, "entities": len(graph.entities),
-            "relations": len(graph.relations), "triples": len(graph.train), "seed": settings.seed,
-            "epochs": trainer.epoch, "best_epoch": final.best_epoch, "seconds": round(final.seconds, 2),
-            **evaluate(best, graph, progress=progress),  # type: ignore[typeddict-item]  # splits that have triples
-        }  # fmt: skip
-        write_atomically(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
+        scores = {name: Scores.model_validate(m) for name, m in evaluate(best, graph, progress=progress).items()}
+        result = TrainingResult(
+            version=TrainingResult.VERSION, model=settings.model, graph=graph.name, entities=len(graph.entities),
+            relations=len(graph.relations), triples=len(graph.train), seed=settings.seed, epochs=trainer.epoch,
+            best_epoch=final.best_epoch, seconds=round(final.seconds, 2), **scores,
+        )  # fmt: skip
+        result.write(self.folder / RESULT)
         checkpoint.unlink(missing_ok=True)
         return result
 

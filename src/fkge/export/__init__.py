@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fkge.embed import Tables
 from fkge.errors import RunError, SettingsError, UnknownLabelError, did_you_mean
+from fkge.experiment.results import FILE, SPECIFICATION, Specification
 from fkge.experiment.training_run import Run
 from fkge.export.files import escape as escape
 from fkge.export.files import labels_of as labels_of
@@ -21,7 +22,6 @@ from fkge.export.files import unescape as unescape
 from fkge.export.files import write_numpy, write_parquet, write_safetensors, write_word2vec
 from fkge.export.pykeen import load_pykeen as load_pykeen
 from fkge.export.pykeen import write_pykeen
-from fkge.files import read_json
 from fkge.graph import Graph
 from fkge.progress import SILENT, Progress
 
@@ -76,20 +76,19 @@ def locate(run: Path, owner: str | None = None, arm: str = "federated") -> Path:
         RunError: there is none, or it has not been written yet.
         UnknownLabelError: the simulation has no such owner or arm.
     """
-    if not (run / "simulation.json").exists():
+    if not (run / SPECIFICATION).exists():
         if owner is not None:
             raise RunError(f"{run}: is no simulation and has no owners; leave {owner!r} out")
         return run
-    about = read_json(run / "simulation.json", "Restore it from a copy.")
-    owners = about["owners"]
+    spec = Specification.load(run)
     if owner is None:
-        raise RunError(f"{run}: is a simulation; name one of its owners: {', '.join(owners)}")
-    for kind, name, known in (("owner", owner, owners), ("arm", arm, about["arms"])):
+        raise RunError(f"{run}: is a simulation; name one of its owners: {', '.join(spec.owners)}")
+    for kind, name, known in (("owner", owner, spec.owners), ("arm", arm, spec.arms)):
         if name not in known:
             raise UnknownLabelError(kind, name, known)
     folder = run / "arms" / arm / owner
     if not (folder / "model.safetensors").exists():
-        if (run / "results.json").exists():
+        if (run / FILE).exists():
             raise RunError(f"{folder}: is missing from a finished simulation; put it back from a copy, or run it again")
         raise RunError(f"{run}: {owner} has not finished {arm}. Resume it: fkge simulate --resume {run}")
     return folder

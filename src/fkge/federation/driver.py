@@ -15,9 +15,10 @@ from fkge.errors import BudgetError
 from fkge.federation.events import Lost, Wake
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.owner.job import Job
-from fkge.federation.participant import Emit, OnEgress, Participant, Post, RoundReport
+from fkge.federation.participant import OnEgress, Participant, Post
 from fkge.federation.protocol import Protocol
 from fkge.federation.recording import Recorder
+from fkge.owner_events import BudgetExhausted, Emit, EpochReached, Worked
 from fkge.privacy import Head
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
@@ -38,7 +39,7 @@ class Driver:
         late, secret, ledger: see `OwnerStore.open_owner`.
         recording: a file to record all messages and events to.
         attend: called between two chunks of training for whatever the engine has to do; True leaves the training.
-        progress_seconds: the least time between two ``progress`` events.
+        progress_seconds: the least time between two `EpochReached` events.
         serve: peers are served after the conclusion, and a used-up privacy budget ends the training rather than raise
             `BudgetError`.
 
@@ -106,7 +107,7 @@ class Driver:
         """Whether a round has been trained that `finish` was not called for."""
         return self._outcome is not None
 
-    def train(self) -> RoundReport | None:
+    def train(self) -> Worked | None:
         """Train the round that is due. None if it was stopped, or if the budget ended it (then it is over)."""
         try:
             outcome = self.participant.improve(pause=self._between_chunks)
@@ -114,7 +115,7 @@ class Driver:
             if not self._serve:
                 raise
             # Its plan does not fit the budget any more, for instance after an older checkpoint: it ends where it is.
-            self._emit("spent", why=str(error))
+            self._emit(BudgetExhausted(why=str(error)))
             self._outcome = Outcome(spent=True, best=self.owner.activity.best_score)
             return None
         if outcome.halted:
@@ -134,7 +135,7 @@ class Driver:
         now = time.monotonic()
         if now - self._reported >= self._progress_seconds:
             self._reported = now
-            self._emit("progress", epoch=self.owner.trainer.epoch)
+            self._emit(EpochReached(epoch=self.owner.trainer.epoch))
         self.save_if_due()
         if self.paused:
             self.save_if_resumable()

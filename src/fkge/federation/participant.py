@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from fkge import owner_events as reports
 from fkge.errors import BudgetError, PeerError
 from fkge.federation.codec import decode, encode
 from fkge.federation.egress import Released
@@ -33,33 +34,10 @@ from fkge.federation.messages import HANDSHAKE, Abort
 from fkge.federation.owner import Outcome, Owner
 from fkge.federation.protocol import Protocol
 from fkge.federation.recording import Recorder
+from fkge.owner_events import Emit
 
 Post = Callable[[str, bytes], None]
 OnEgress = Callable[[str, Released, int, bytes], None]
-Emit = Callable[..., None]
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """One round of training, as the trace has it.
-
-    Attributes:
-        peers: whose updates were aggregated.
-        epoch: epochs so far; epochs: those of this round.
-        score: on validation triples, if a test was due; best: the highest so far; improved: this one is.
-        sent: bytes so far, to all peers; spent: ε so far, where something has a price.
-    """
-
-    initial: bool
-    peers: list[str]
-    epoch: int
-    epochs: int
-    score: float | None
-    best: float | None
-    improved: bool
-    backtracked: bool
-    sent: int
-    spent: float | None
 
 
 class _Stray(PeerError):
@@ -74,7 +52,7 @@ class Participant:
         owner: the owner.
         protocol: decides what to do.
         post: sends bytes to a peer; must not block.
-        emit: receives every event worth a line in a trace: ``emit(event, **fields)``.
+        emit: receives every event worth a line in a trace.
         recorder: records all messages and events.
         on_egress: receives every message just before it is posted: ``on_egress(peer, released, session, data)``.
         work: an `Improve` to carry out with `improve`, or None.
@@ -90,7 +68,7 @@ class Participant:
     on_egress: OnEgress | None = None
     work: Improve | None = field(default=None, init=False)
     timer: float | None = field(default=None, init=False)
-    report: RoundReport | None = field(default=None, init=False)
+    report: reports.Worked | None = field(default=None, init=False)
     _clients: dict[tuple[str, int], ClientRole] = field(default_factory=dict, init=False)
     _hosts: dict[tuple[str, int], HostRole] = field(default_factory=dict, init=False)
     _updates: dict[tuple[str, int], ReceivedUpdate] = field(default_factory=dict, init=False)
@@ -110,7 +88,7 @@ class Participant:
         for instruction in self.protocol.handle(event):
             self._do(instruction)
         if self.protocol.state is not before:
-            self.emit("state", state=str(self.protocol.state))
+            self.emit(reports.StateChanged(state=str(self.protocol.state)))
 
     def deliver(self, peer: str, data: bytes) -> None:
         """Process a message from `peer`. A malformed one is refused and ends the exchange it belongs to."""
@@ -122,7 +100,7 @@ class Participant:
                 self._handle(replace(message, peer=peer))
                 return
         except PeerError as error:
-            self.emit("refused", peer=peer, why=str(error))
+            self.emit(reports.Refused(peer=peer, why=str(error)))
             self._handle(Lost(peer))
             return
         self.protocol.touch()
@@ -131,9 +109,9 @@ class Participant:
             with self.owner.activity.clock("translate"):
                 complete = self._exchange(peer, session, message, from_client)
         except (PeerError, BudgetError) as error:  # it is malformed, or this owner cannot afford it
-            stray = isinstance(error, _Stray)
-            event = "stray" if stray else "refused" if isinstance(error, PeerError) else "over budget"
-            self.emit(event, peer=peer, why=str(error))
+            stray = reports.StrayMessage if isinstance(error, _Stray) else reports.Refused
+            kind = stray if isinstance(error, PeerError) else reports.OverBudget
+            self.emit(kind(peer=peer, why=str(error)))
             self._send(peer, Abort(self.owner.name, session, host=from_client))
             self._handle(Abort(peer, session, host=not from_client))
             return
@@ -155,10 +133,10 @@ class Participant:
         outcome = self.owner.improve(updates, initial=work.initial, pause=self.recorder.wrap(pause))
         self.recorder.note("improved")
         epoch = self.owner.trainer.epoch
-        self.report = RoundReport(
-            work.initial, [peer for peer, _ in work.peers], epoch, epoch - before, outcome.score, outcome.best,
-            outcome.improved, outcome.backtracked, sent=sum(self.owner.activity.sent.values()),
-            spent=self.owner.egress.charged,
+        self.report = reports.Worked(
+            initial=work.initial, peers=tuple(peer for peer, _ in work.peers), epoch=epoch, epochs=epoch - before,
+            score=outcome.score, best=outcome.best, improved=outcome.improved, backtracked=outcome.backtracked,
+            sent=sum(self.owner.activity.sent.values()), spent=self.owner.egress.charged,
         )  # fmt: skip
         return outcome
 
@@ -184,15 +162,15 @@ class Participant:
                 self._send(peer, role.start(), session)
             case Host(peer, session):
                 self._hosts[peer, session] = self.owner.host(peer, session)
-                self.emit("hosting", peer=peer)
+                self.emit(reports.HostingStarted(peer=peer))
             case Forget(peer, session, hosting):
                 (self._hosts if hosting else self._clients).pop((peer, session), None)
-                self.emit("given up", peer=peer, hosting=hosting)
+                self.emit(reports.ExchangeAbandoned(peer=peer, hosting=hosting))
             case Drop(peer):
                 for roles in (self._clients, self._hosts, self._updates):
                     for key in [key for key in roles if key[0] == peer]:
                         del roles[key]
-                self.emit("lost", peer=peer)
+                self.emit(reports.PeerLost(peer=peer))
 
     def _send(self, peer: str, message: Any, session: int = 0) -> None:
         egress = self.owner.egress
@@ -215,7 +193,7 @@ class Participant:
             if host.update is not None:
                 del self._hosts[key]
                 self._updates[key] = host.update
-                self.emit("translated", peer=peer, **host.update.price)
+                self.emit(reports.HostingFinished.model_validate({"peer": peer, **host.update.price}))
                 return Received(peer, session)
         elif not from_client and (client := self._clients.get(key)) is not None:
             following = client.step(message)

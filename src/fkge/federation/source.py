@@ -128,9 +128,14 @@ class Federation:
 
     def common(self, owner: str) -> dict[str, Common]:
         """What `owner` shares with each of its peers, from its side."""
-        out = {b: side for (a, b), (side, _) in self.pairs.items() if a == owner}
-        out |= {a: side for (a, b), (_, side) in self.pairs.items() if b == owner}
-        return dict(sorted(out.items()))
+        return sides(owner, self.pairs)
+
+
+def sides(owner: str, pairs: Pairs) -> dict[str, Common]:
+    """Those of `pairs` that `owner` is one of: what it shares with each of its peers, from its side."""
+    out = {b: side for (a, b), (side, _) in pairs.items() if a == owner}
+    out |= {a: side for (a, b), (_, side) in pairs.items() if b == owner}
+    return dict(sorted(out.items()))
 
 
 class MemberTable(Settings):

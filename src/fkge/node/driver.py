@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 from typing import Protocol as Interface
 
@@ -19,8 +19,9 @@ from fkge.federation import Owner, PeerProfile
 from fkge.federation.driver import Driver
 from fkge.federation.events import Joined, Lost
 from fkge.federation.owner.job import Job
-from fkge.federation.participant import Emit, Post
-from fkge.node.events import Event, Failed, supervised
+from fkge.federation.participant import Post
+from fkge.node.events import Event, Failed, JoinDue, supervised
+from fkge.owner_events import CheckpointDamaged, Emit
 
 
 class DeliveryOrder(Interface):
@@ -51,7 +52,7 @@ async def open_in_thread(job: Job, post: Post, emit: Emit, **options: Any) -> tu
 
     def make() -> Driver:
         if (damage := job.workspace.repair()) is not None:
-            emit("damaged", why=damage)
+            emit(CheckpointDamaged(why=damage))
         return Driver(job, post, emit, serve=True, **options)
 
     thread = ThreadPoolExecutor(1, thread_name_prefix="work")
@@ -68,7 +69,7 @@ class NodeDriver:
     Args:
         driver, thread: see `open_in_thread`.
         emit: receives the events of its work.
-        put: called with `Failed` after an unexpected error, by which the node ends.
+        put: called with `Failed` after an unexpected error, by which the node ends, and with `JoinDue`.
         train_alone: whether the owner trains alone when its peers have no news (a setting).
         order: the order in which messages are delivered; as they arrive, if None.
     """
@@ -217,7 +218,7 @@ class NodeDriver:
         if not driver.round_over:
             return
         if report is not None:
-            self._emit("work", **asdict(report))
+            self._emit(report)
         if self._order is None:
             driver.finish()
         self.advance()
@@ -229,7 +230,7 @@ class NodeDriver:
             await self._in_thread(self._driver.restore_best)
         finally:
             self.held = False
-        self._emit("held", over=True)
+        self._put(JoinDue())
         await self._in_thread(self._driver.conclude)
         self._concluding = False
 

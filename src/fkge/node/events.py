@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, dataclass_transform
 
 from fkge.node import frames_pb2 as pb
+from fkge.owner_events import OwnerEvent
 
 
 @dataclass_transform(frozen_default=True)
@@ -57,6 +58,29 @@ class Notice(Event):
     log: str = ""  # the event of the log, if it is to be written there
     audit: str = ""  # the event of the audit log; none if empty
     level: str = "info"  # of the line in the log
+
+
+class MessageReady(Event):
+    """A message of the owner's for a peer; it is in the audit log already."""
+
+    peer: str
+    body: bytes
+
+
+class ControlSent(Event):
+    """The owner has answered a peer with a small message, of which a peer can provoke any number."""
+
+    peer: str
+
+
+class OwnerReported(Event):
+    """What the owner reports about its work."""
+
+    event: OwnerEvent
+
+
+class JoinDue(Event):
+    """The owner has finished its work, or its vectors were moved: peers may join, and messages be delivered."""
 
 
 class Stop(Event):

@@ -24,18 +24,30 @@ from typing import Any
 
 import torch
 
+from fkge import owner_events as reports
 from fkge.errors import IdentityError, PeerError, SettingsError
 from fkge.federation import OwnerStore, Plan, Released
 from fkge.federation.messages import Abort, Defer, Refuse, Request
 from fkge.federation.owner.job import Job, ProductionJob
-from fkge.federation.participant import Emit
 from fkge.node import frames_pb2 as pb
-from fkge.node import owner_events as work
 from fkge.node.alignment import Alignments, PeerAligned
 from fkge.node.bootstrap import AgreementStarted, Bootstrap, BootstrapTimeout, OthersShown, TokensAgreed
 from fkge.node.connections import ConnectionManager, PeerConnected, PeerDisconnected
 from fkge.node.driver import DeliveryOrder, NodeDriver, open_in_thread
-from fkge.node.events import AlignmentMessage, Event, EventQueue, Failed, Misbehaved, Pause, Stop, supervised
+from fkge.node.events import (
+    AlignmentMessage,
+    ControlSent,
+    Event,
+    EventQueue,
+    Failed,
+    JoinDue,
+    MessageReady,
+    Misbehaved,
+    OwnerReported,
+    Pause,
+    Stop,
+    supervised,
+)
 from fkge.node.frames import FEDERATION, MEETING, Refused, decode_meeting
 from fkge.node.handshake import greeting, new_incarnation, terms_of
 from fkge.node.membership import Membership
@@ -47,6 +59,7 @@ from fkge.node.persistence import PersistentState, lock, open_store, put_aside, 
 from fkge.node.settings import NodeConfig, PeerSettings, address
 from fkge.node.state import LifeCycle, NodeState, Trigger
 from fkge.node.watch import CertificateReloaded, FileWatch, PeersChanged, Tick
+from fkge.owner_events import Emit, OwnerEvent
 from fkge.privacy import Ledger
 
 
@@ -188,7 +201,7 @@ class Node:
         prepared, store = self._inputs.prepared, self._alignments.store
         job = prepared.job if prepared else ProductionJob(store, workspace(self.config), Plan.of(federation))
         own, thread = await open_in_thread(
-            job, lambda peer, body: self._queue.put(work.MessageReady(peer, body)), self._note,
+            job, lambda peer, body: self._queue.put(MessageReady(peer, body)), self._note,
             on_egress=self._record_egress, recording=self._inputs.recording, ledger=persistent.ledger,
             late=federation.start == "together" and not node.founder,
             secret=None if node.rehearsal else secrets.randbits(62),
@@ -254,9 +267,9 @@ class Node:
                     membership.receive(peer, body)
                 else:
                     self._receive_alignment(peer, body)
-            case work.MessageReady(name, body):
+            case MessageReady(name, body):
                 membership.post(name, body)
-            case work.ControlSent(name):
+            case ControlSent(name):
                 if not self._peers[name].answers.allows():
                     self._peers[name].hang_up(Refused("too_many", "a flood of messages that want an answer"))
             # Peers
@@ -291,17 +304,21 @@ class Node:
                 if (more := alignments.extend(name, digests)) is not None:
                     membership.replace(self._peers[name], more)
             # The owner's work
-            case work.OwnerStateChanged(state):
-                if membership.owner is not None:
-                    self._move(Trigger(state))
-            case work.ExchangeFinished(name):
+            case OwnerReported(reports.StateChanged(state="ready" | "busy" | "sleep" as state)) if membership.owner:
+                self._move(Trigger(state))
+            case OwnerReported(reports.Concluded()) if membership.owner:
+                self._move(Trigger.CONCLUDED)
+            case OwnerReported(reports.HostingFinished(peer=name)):
                 self._peers[name].exchanges += 1
-            case work.ExchangeAbandoned(name, _, provoked, why):
-                if provoked and not self._peers[name].strays.allows():
-                    self._peers[name].hang_up(Refused("too_many", f"exchanges that come to nothing ({why})"))
-            case work.WorkFinished():  # the driver reports before it has finished; see `NodeDriver._train`
-                self._queue.after(0, work.JoinDue())
-            case work.JoinDue():
+            case OwnerReported(reports.StrayMessage() | reports.ExchangeAbandoned(hosting=False) as reported):
+                peer, sentence = self._peers[reported.peer], f"exchanges that come to nothing ({reported.kind})"
+                if not peer.strays.allows():  # a peer can provoke any number of them
+                    peer.hang_up(Refused("too_many", sentence))
+            case OwnerReported(reports.Refused(peer=name, why=sentence)):
+                self._peers[name].hang_up(Refused("malformed", sentence))
+            case OwnerReported(reports.Worked()):  # before the driver has finished; see `NodeDriver._train`
+                self._queue.after(0, JoinDue())
+            case JoinDue():
                 membership.join_all()
             # Files and the operator
             case PeersChanged(peers):
@@ -380,14 +397,13 @@ class Node:
         owner = self.membership.owner
         self._records.released(peer, released, session, data, None if owner is None else owner.egress.charged)
         if isinstance(released.message, (Request, Defer, Refuse, Abort)):
-            self._queue.put(work.ControlSent(peer))
+            self._queue.put(ControlSent(peer))
 
-    def _note(self, name: str, **fields: Any) -> None:
-        """Convert an event of the owner's work to node events; called from the loop or the training thread."""
-        for event in work.owner_events(name, **fields):
-            self._queue.put(event)
+    def _note(self, event: OwnerEvent) -> None:
+        """Take in a report of the owner; called from the loop or the training thread."""
+        self._queue.put(OwnerReported(event))
         if self._inputs.observe is not None:
-            self._inputs.observe(name, **fields)
+            self._inputs.observe(event)
 
     async def _command(self, event: Event) -> dict[str, str]:
         if isinstance(event, Stop):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from fkge.errors import RunError
 from fkge.experiment.history import History
 from fkge.experiment.results import FILE, SimulationResult
 from fkge.experiment.trace_events import TrainingValidated, read_events
-from fkge.files import read_json
-
-if TYPE_CHECKING:  # which imports torch
-    from fkge.experiment.training_run import RunResult
+from fkge.results import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class TrainingRun:
 
     folder: Path
     settings: str
-    result: RunResult | None
+    result: TrainingResult | None
     validations: list[TrainingValidated]
 
 
@@ -100,8 +96,5 @@ def _simulation(run: Path) -> SimulationRun:
 
 def _training(run: Path) -> TrainingRun:
     settings = (run / "settings.toml").read_text(encoding="utf-8")
-    way_out = f"Restore it from a copy, or remove it and train again: fkge train --resume --out {run}"
-    path = run / "result.json"
-    result = cast("RunResult", read_json(path, way_out)) if path.exists() else None
     validations = [event for event in read_events(run) if isinstance(event, TrainingValidated)]
-    return TrainingRun(run, settings, result, validations)
+    return TrainingRun(run, settings, TrainingResult.load(run), validations)

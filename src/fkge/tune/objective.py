@@ -5,7 +5,6 @@ No objective looks at a test split.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,9 +22,10 @@ from fkge.experiment.engines import InProcess
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation import FederationSettings, Owner, PeerProfile
 from fkge.federation.owner.finish import close_account, final_vectors
-from fkge.federation.owner.store import OwnerStore, widths
+from fkge.federation.owner.store import Origin, OwnerStore, widths
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
+from fkge.owner_events import Emit, EpochReached, OwnerEvent, Worked
 from fkge.privacy import Head
 from fkge.settings import SettingValues, TrainSettings
 
@@ -116,10 +116,7 @@ class FederationObjective:
         self.arm = arm
         self._scratch = folder / "scratch" / scratch
         self._stores = [OwnerStore.open(folder / "owners" / name) for name in owners]
-        self._own = {
-            store.name: json.loads((store.folder / "links.json").read_text(encoding="utf-8"))["train"]
-            for store in self._stores
-        }
+        self._own = {store.name: Origin.load(store.folder).train for store in self._stores}
 
     def __call__(self, settings: FederationSettings, report: Report, limit: Limit) -> Attempt:
         """Run the arm once; see `Objective`."""
@@ -178,15 +175,13 @@ class _Course:
         """Mean of the owners' best scores; None before all have one."""
         return float(np.mean([self.best[name] for name in self.names])) if len(self.best) == len(self.names) else None
 
-    def emit(self, event: str, **fields: Any) -> None:
+    def emit(self, event: OwnerEvent) -> None:
         """Take in an event of the engine."""
-        if "owner" not in fields:
+        if isinstance(event, EpochReached | Worked):
+            self._epochs[event.owner] = max(self._epochs.get(event.owner, 0), event.epoch)
+        if not isinstance(event, Worked) or event.score is None:
             return
-        owner = fields["owner"]
-        self._epochs[owner] = max(self._epochs.get(owner, 0), int(fields.get("epoch") or 0))
-        if event != "work" or fields.get("score") is None:
-            return
-        self.take(owner, float(fields["score"]), int(fields["epoch"]))
+        self.take(event.owner, event.score, event.epoch)
         tested = min((self._tested.get(name, 0) for name in self.names), default=0)
         if self.mean is not None and tested > self._reported:
             self._reported = tested
@@ -230,9 +225,7 @@ class _TunedOwner(SimulatedOwner):
         self.course.owners[self.name] = made
         return made, trained
 
-    def conclude(
-        self, arm: Arm, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False
-    ) -> bool:
+    def conclude(self, arm: Arm, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish the owner's private track, if it has one; its score on validation triples is what counts."""
         if arm.peers and self.two_tracks:
             found = final_vectors(self, owner, self.deciding(shared=False), emit, stop)

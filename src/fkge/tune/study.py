@@ -17,7 +17,7 @@ from fkge.evaluation import evaluate
 from fkge.experiment.engines.workers import sigint_blocked
 from fkge.experiment.setup import check_valid, create_stores
 from fkge.federation import Federation, FederationSettings
-from fkge.files import FileLock, read_json, write_atomically
+from fkge.files import FileLock, check_free, read_json, write_atomically
 from fkge.graph import Graph, load_graph, save_graph
 from fkge.progress import SILENT, Progress, Task
 from fkge.report.formatting import duration
@@ -106,11 +106,7 @@ class Tuning:
     @staticmethod
     def check_free(folder: Path) -> None:
         """Refuse a folder that holds something."""
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            way_out = f"Continue it: fkge tune --resume {folder}, or choose another --out."
-            raise RunError(
-                f"{folder}: exists already. {way_out if (folder / SPEC).exists() else 'Choose another --out.'}"
-            )
+        check_free(folder, f"Continue it: fkge tune --resume {folder}" if (folder / SPEC).exists() else None)
 
     @classmethod
     def open(cls, folder: Path, *, minutes: float | None = None, jobs: int | None = None) -> Tuning:

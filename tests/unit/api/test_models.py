@@ -23,7 +23,8 @@ def test_train_and_query(ring: Graph, tmp_path: Path) -> None:
     model = fkge.train(ring, out=tmp_path / "run", progress=False, **{**SMALL, "epochs": 30})
     run = Run.open(tmp_path / "run")
     tables = run.load("cpu")
-    assert (model.folder, model.settings, model.result) == (run.folder, run.settings, run.result)
+    assert run.result is not None
+    assert (model.folder, model.settings, model.result) == (run.folder, run.settings, run.result.to_json())
     assert fkge.evaluate(model) == fkge.evaluate(model.folder) == model.evaluate() == evaluate(tables, ring)
     assert model.evaluate(["test"], ties="optimistic") == evaluate(tables, ring, ["test"], ties="optimistic")
     assert model.evaluate("test") == evaluate(tables, ring, ["test"])

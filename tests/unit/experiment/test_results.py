@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fkge.errors import RunError
-from fkge.experiment.results import FILE, VERSION, SimulationResult, mean_scores
+from fkge.experiment.results import FILE, SimulationResult, mean_scores
 from fkge.results import METRICS, OwnerReport, Scores
 from tests.unit.report.made import result as made_result
 
@@ -26,7 +26,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     result = made_result(GAINS)
     result.write(tmp_path / FILE)
     assert SimulationResult.load(tmp_path) == result
-    assert json.loads((tmp_path / FILE).read_text())["version"] == VERSION
+    assert json.loads((tmp_path / FILE).read_text())["version"] == SimulationResult.VERSION
 
 
 def test_version_1_is_completed_from_the_files_beside_it(tmp_path: Path) -> None:
@@ -34,12 +34,12 @@ def test_version_1_is_completed_from_the_files_beside_it(tmp_path: Path) -> None
     old = {k: v for k, v in result.to_json().items() if k not in ("version", "arms", "two_tracks", "policies")}
     (tmp_path / FILE).write_text(json.dumps(old))
     owners = list(result.owners)
-    about = {"arms": result.arms, "owners": owners, "two_tracks": result.two_tracks}
+    about = result.to_json("federation", "engine", "seed", "arms", "two_tracks") | {"owners": owners}
     (tmp_path / "simulation.json").write_text(json.dumps(about))
     (tmp_path / "owners" / owners[0]).mkdir(parents=True)
     (tmp_path / "owners" / owners[0] / "policy.toml").write_text("")
     read = SimulationResult.load(tmp_path)
-    assert (read.version, read.arms, read.policies) == (VERSION, result.arms, [owners[0]])
+    assert (read.version, read.arms, read.policies) == (SimulationResult.VERSION, result.arms, [owners[0]])
     assert read.mean == result.mean
 
 

@@ -80,7 +80,7 @@ def test_a_run_in_tensorboard(folders: Path, tmp_path: Path) -> None:
     assert got["train/loss"] == [(r["epoch"], pytest.approx(r["loss"])) for r in trace if r["event"] == "epoch"]
     assert got["valid/mrr"][:2] == [(r["epoch"], pytest.approx(r["mrr"])) for r in trace if r["event"] == "validated"]
     assert run.result is not None
-    assert got["test/hits_at_10"] == [(4, pytest.approx(run.result["test"]["hits@10"]))]
+    assert got["test/hits_at_10"] == [(4, pytest.approx(run.result.splits["test"].hits_at_10))]
 
 
 def test_a_simulation_in_tensorboard(folders: Path, tmp_path: Path) -> None:

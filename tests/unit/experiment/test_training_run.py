@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fkge.errors import RunError
 from fkge.experiment.training_run import Run
 from fkge.graph import Graph
+from fkge.results import TrainingResult
 from fkge.settings import TrainSettings
 from tests.conftest import random_graph
 
@@ -24,7 +26,7 @@ def test_a_run_holds_all_it_needs(graph: Graph, tmp_path: Path) -> None:
     assert run.result == result
     assert run.train() == result  # finished: nothing is computed again
     assert result is not None
-    assert run.evaluate() == {"valid": result["valid"], "test": result["test"]}
+    assert run.evaluate() == result.to_json("valid", "test")
 
 
 def test_folders_that_are_no_runs(graph: Graph, tmp_path: Path) -> None:
@@ -69,6 +71,24 @@ def test_a_graph_without_valid_triples_trains_to_the_end(graph: Graph, tmp_path:
     bare = Graph(graph.entities, graph.relations, {"train": graph.train, "test": graph.test})
     result = Run.create(tmp_path / "run", bare, SMALL).train()
     assert result is not None
-    assert result["best_epoch"] == 3
-    assert "valid" not in result
-    assert "mrr" in result["test"]
+    assert result.best_epoch == 3
+    assert list(result.splits) == ["test"]
+    assert result.splits["test"].accuracy is None  # there is nothing to set its thresholds by
+
+
+def test_a_result_says_its_version(graph: Graph, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", graph, SMALL)
+    result = run.train()
+    assert result is not None
+    file = tmp_path / "run" / "result.json"
+    written = json.loads(file.read_text())
+    assert written == result.to_json()
+    assert written["version"] == TrainingResult.VERSION
+    without = {key: value for key, value in written.items() if key != "version"}
+    file.write_text(json.dumps(without))  # as fkge 0.1.0 wrote it
+    assert run.result == result.model_copy(update={"version": 1})
+    assert run.result.to_json() == without
+    for damage, message in (({"version": 99}, "of version 99.*Update fkge"), ({"epochs": "x"}, "epochs: .*damaged")):
+        file.write_text(json.dumps(written | damage))
+        with pytest.raises(RunError, match=message):
+            _ = run.result

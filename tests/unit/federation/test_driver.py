@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ from fkge.experiment.owners import ArmJob
 from fkge.experiment.simulation import Simulation
 from fkge.federation import driver as module
 from fkge.federation.driver import Driver
+from fkge.owner_events import Emit, EpochReached
 from tests.conftest import OWNERS, EventLog, tiny_federation, tiny_settings
 
 
-def lone_owner(folder: Path, emit: Callable[..., None] | None = None, **options: Any) -> Driver:
+def lone_owner(folder: Path, emit: Emit | None = None, **options: Any) -> Driver:
     """An owner that trains without peers, in many chunks."""
     settings = tiny_settings(exchanges=2, train={"batch": 8})
     made = Simulation.create(folder / "run", tiny_federation(OWNERS[:2]), settings, engine="in-process")
@@ -75,7 +75,7 @@ def test_stop_leaves_the_round_where_it_is(tmp_path: Path) -> None:
 
 def test_a_paused_training_saves_and_waits_for_resume(tmp_path: Path) -> None:
     reached = threading.Event()
-    driver = lone_owner(tmp_path, lambda event, **fields: reached.set() if event == "progress" else None)
+    driver = lone_owner(tmp_path, lambda event: reached.set() if isinstance(event, EpochReached) else None)
     driver.begin()
     driver.pause()
     training = threading.Thread(target=driver.train)

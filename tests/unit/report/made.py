@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fkge.experiment.history import History
-from fkge.experiment.results import VERSION, SimulationResult
+from fkge.experiment.results import SimulationResult
 
 SCORES = {"mr": 9.0, "mrr": 0.3, "hits@1": 0.2, "hits@3": 0.4, "hits@10": 0.5, "accuracy": 0.9}
 
@@ -82,7 +82,7 @@ def result(
         "privacy": {"mode": mode, "epsilon": 8.0 if mode != "none" else None, "delta": 1e-5, "ledger": None},
         "arms": list(arms), "two_tracks": mode == "dp", "policies": [],
     } | more  # fmt: skip
-    return SimulationResult.model_validate({"version": VERSION, **made})
+    return SimulationResult.model_validate({"version": SimulationResult.VERSION, **made})
 
 
 def _arm(arm: str, parts: Sequence[str], triples: int, mode: str) -> dict[str, Any]:

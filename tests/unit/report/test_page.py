@@ -174,7 +174,7 @@ def test_a_training_has_a_shorter_report(tmp_path: Path) -> None:
     assert found is not None
     text = write_report(tmp_path / "run").read_text(encoding="utf-8")
     Page(text)
-    assert f"{found['test']['mrr']:.3f}"[1:] in text
+    assert f"{found.splits['test'].mrr:.3f}"[1:] in text
     assert (tmp_path / "run" / "figures" / "curve.svg").exists()
 
 

@@ -35,8 +35,8 @@ def test_a_trial_trains_as_fkge_train_does(tmp_path: Path) -> None:
     assert result is not None
     told: list[tuple[int, float]] = []
     attempt = GraphObjective(graph)(settings, lambda *said: told.append(said) or False, unlimited)  # type: ignore[func-returns-value]
-    assert (attempt.epochs, attempt.best_epoch) == (result["epochs"], result["best_epoch"])
-    assert attempt.score == pytest.approx(result["valid"]["mrr"], abs=1e-12)
+    assert (attempt.epochs, attempt.best_epoch) == (result.epochs, result.best_epoch)
+    assert attempt.score == pytest.approx(result.splits["valid"].mrr, abs=1e-12)
     assert attempt.score == told[-1][1] == max(score for _, score in told)
     assert attempt.tables is not None
     assert np.array_equal(attempt.tables["entity"].numpy(), run.load("cpu")["entity"].numpy())

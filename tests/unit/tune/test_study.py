@@ -46,9 +46,9 @@ def test_the_recipe_reaches_what_the_search_says(searched: Tuning, tmp_path: Pat
     if best.state == "complete" and best.epochs == settings.epochs:
         result = Run.create(tmp_path / "run", load_graph(searched.folder / "graph.safetensors"), settings).train()
         assert result is not None
-        assert result["valid"]["mrr"] == pytest.approx(best.score, abs=1e-9)
+        assert result.splits["valid"].mrr == pytest.approx(best.score, abs=1e-9)
         assert found.test is not None
-        assert result["test"]["mrr"] == pytest.approx(found.test["mrr"], abs=1e-9)
+        assert result.splits["test"].mrr == pytest.approx(found.test["mrr"], abs=1e-9)
 
 
 def test_the_recipe_says_where_it_comes_from(searched: Tuning) -> None:

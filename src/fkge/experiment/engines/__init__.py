@@ -14,7 +14,7 @@ from fkge.experiment.engines.in_process import InProcess as InProcess
 from fkge.experiment.engines.in_process import Pace as Pace
 from fkge.experiment.engines.processes import Processes as Processes
 from fkge.experiment.owners import SimulatedOwner
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit
 
 EngineOptions = Mapping[str, object]
 """Options of an engine by name; see `OPTIONS`."""

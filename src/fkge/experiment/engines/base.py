@@ -11,7 +11,7 @@ from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
 from fkge.experiment.owners import SimulatedOwner
 from fkge.federation.driver import Stop
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit
 
 
 def never() -> bool:

@@ -17,7 +17,7 @@ from fkge.experiment.engines.virtual_clock import Pace as Pace
 from fkge.experiment.engines.virtual_clock import VirtualClock
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Stop
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit
 
 
 class InProcess(Engine):

@@ -19,16 +19,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.base import Engine, never
 from fkge.experiment.engines.workers import Outbox, Workers
 from fkge.experiment.owners import ArmJob, SimulatedOwner
+from fkge.experiment.trace_events import Died, Failed
 from fkge.federation.driver import Stop
-from fkge.federation.participant import Emit
 from fkge.node.service import Inputs, Prepared, open_node
 from fkge.node.settings import NodeConfig, NodeSettings, PeerSettings
+from fkge.owner_events import Emit, OwnerEvent
 from fkge.pki import site
 from fkge.pki.authority import Authority
 from fkge.pki.certificates import read_request
@@ -81,11 +82,11 @@ class Nodes(Engine):
             workers.send(name, "stop")
         # SIGABRT: one that does not stop prints where it stands.
         late = workers.join(_SECONDS_TO_STOP, signal.SIGABRT)
-        for _, event, fields in workers.receive(0.0):
-            if event not in ("failed", "died"):
-                self._emit(event, **fields)
+        for event in workers.receive(0.0):
+            if not isinstance(event, Died | Failed):
+                self._emit(event)
         for name in late:
-            self._emit("died", owner=name, why=f"the node of owner {name} did not stop within {_SECONDS_TO_STOP:g} s")
+            self._emit(Died(owner=name, why=f"the node of owner {name} did not stop within {_SECONDS_TO_STOP:g} s"))
 
 
 def _free_ports(count: int) -> list[str]:
@@ -127,10 +128,8 @@ def _run_node(
     peers = {name: PeerSettings.build({"address": addresses[name]}) for name in known}
     ids = {name: _alignment_id(owner.run, owner.name, name) for name in peers}
 
-    def observe(event: str, **fields: Any) -> None:
-        if event != "held":
-            t = round(time.monotonic() - began, 3)
-            outbox.send((event, {"arm": arm.name, "owner": owner.name, "t": t, **fields}))
+    def observe(event: OwnerEvent) -> None:
+        outbox.send(event.stamped(arm=arm.name, owner=owner.name, t=round(time.monotonic() - began, 3)))
 
     inputs = Inputs(recording=tape, prepared=Prepared(owner, ArmJob(owner, arm), ids), observe=observe)
     config = NodeConfig(keys, node, owner.settings, peers)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import combinations
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -24,11 +23,12 @@ from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
 from fkge.experiment.engines.base import Engine, never
-from fkge.experiment.engines.workers import OVER, Outbox, Workers
+from fkge.experiment.engines.workers import Outbox, Over, Workers
 from fkge.experiment.owners import ArmJob, SimulatedOwner
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Lost
 from fkge.files import FileLock
+from fkge.owner_events import OwnerEvent
 
 RUN_BYTES = 4
 """Before each message between owners: the number of the run it belongs to. All owners count runs alike."""
@@ -140,13 +140,13 @@ class _OwnerProcess:
         self._dead: set[str] = set()
         self._driver: Driver | None = None
         self._concluding = False
-        self._about: dict[str, str] = {}
+        self._arm: str | None = None
         self._began = 0.0
         self._runs = 0
 
-    def _emit(self, event: str, **fields: Any) -> None:
+    def _emit(self, event: OwnerEvent) -> None:
         t = round(time.monotonic() - self._began, 3)
-        self._outbox.send((event, {**self._about, "t": t, **fields}))
+        self._outbox.send(event.stamped(arm=self._arm, owner=self._owner.name, t=t))
 
     def serve(self) -> None:
         """Run what the starting process asks for, until it sends EXIT or is gone."""
@@ -156,11 +156,11 @@ class _OwnerProcess:
                     case "arm", arm, recording:
                         self._run(arm, recording)
                     case "central", arm, folders:
-                        self._began, self._about = time.monotonic(), {}
+                        self._began = time.monotonic()
                         run_central(arm, [SimulatedOwner.open(path) for path in folders], self._emit_central)
                     case _:
                         continue  # to halt a run that is over
-                self._outbox.send((OVER, {}))
+                self._outbox.send(Over())
         except _Exit:
             if self._driver is not None:
                 self._driver.save_if_resumable()
@@ -174,14 +174,14 @@ class _OwnerProcess:
             raise _Exit
         return command
 
-    def _emit_central(self, event: str, **fields: Any) -> None:
+    def _emit_central(self, event: OwnerEvent) -> None:
         if self._control.poll():
             self._next_command()  # raises if the starting process is gone, or ends this one
-        self._emit(event, **fields)
+        self._emit(event)
 
     def _run(self, arm: Arm, recording: Path | None) -> None:
         """Run one arm to its conclusion, or until it is halted."""
-        self._began, self._about = time.monotonic(), {"arm": arm.name, "owner": self._owner.name}
+        self._began, self._arm = time.monotonic(), arm.name
         self._runs += 1
         self._concluding = False
         self._driver = driver = Driver(
@@ -195,7 +195,7 @@ class _OwnerProcess:
             if driver.round_due:
                 since = round(time.monotonic() - self._began, 3)
                 if (report := driver.train()) is not None:
-                    self._emit("work", since=since, **asdict(report))
+                    self._emit(report.stamped(since=since))
                     driver.finish()
             elif due is not None and time.monotonic() >= due:
                 due = None

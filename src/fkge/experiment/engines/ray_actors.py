@@ -31,12 +31,13 @@ from fkge.embed import MODELS
 from fkge.errors import EngineError, SettingsError
 from fkge.experiment.arms import Arm
 from fkge.experiment.engines.base import Engine, never
-from fkge.experiment.engines.ray_owner import Failed, Opened, OwnerActor, Place
+from fkge.experiment.engines.ray_owner import Opened, OwnerActor, Place
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver
 from fkge.experiment.engines.virtual_clock import OwnerLost, Pace, Stopped, VirtualClock
 from fkge.experiment.owners import SimulatedOwner
+from fkge.experiment.trace_events import Died, Failed, Restarted
 from fkge.federation.driver import Stop
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit, EpochReached, OwnerEvent, Worked
 
 SECONDS_BETWEEN_LOOKS = 0.1
 SECONDS_FOR_A_PLACE = 120.0
@@ -187,7 +188,7 @@ class RayActors(Engine):
             where = f", {place.pid} on {place.host}," if place else ""
             raise OwnerLost(name, f"the process of owner {name}{where} has died") from None
         if isinstance(reply, Failed):
-            self._emit("failed", owner=name, why=reply.why, trace=reply.trace)
+            self._emit(reply.stamped(owner=name))
             self._kill(name)
             raise OwnerLost(name, f"owner {name} failed: {reply.why}", failed=True)
         return reply
@@ -249,10 +250,10 @@ class RayActors(Engine):
                 continue
             self._deaths[name] = (deaths + 1 if opened.epoch <= began else 1), opened.epoch
             owner = self._owners[name] = _Remote(self, name, self._actors[name], emit, opened)
-            emit("restarted", why=lost.why, epoch=owner.epoch, redone=max(0, before - owner.epoch))
+            emit(Restarted(why=lost.why, epoch=owner.epoch, redone=max(0, before - owner.epoch)))
             return owner
         del self._owners[name]
-        emit("died", why=lost.why)
+        emit(Died(why=lost.why))
         return None
 
     def central(self, arms: Sequence[str], stop: Stop = never) -> None:
@@ -315,19 +316,21 @@ class _Remote:
             reaction: Reaction = self._engine.wait(self._name, ref)
         except ObjectLostError:  # the message has died with its sender, whose loss everybody will notice
             return Reaction(self._at_rest)
-        for _, fields in reaction.events:
-            self.epoch = max(self.epoch, fields.get("epoch", 0))
-        if reaction.finished is not None:
-            self.epoch = max(self.epoch, reaction.finished.epoch)
+        for event in (*reaction.events, reaction.finished):
+            self._follow(event)
         self._at_rest = reaction.at_rest
         return reaction
 
     def relay(self) -> None:
         """Pass on the owner's events, while it works."""
         with contextlib.suppress(RayActorError, GetTimeoutError):  # the call that waits for the actor notices
-            for event, fields in ray.get(self._actor.events.remote(), timeout=5):
-                self.epoch = max(self.epoch, fields.get("epoch", 0))
-                self._emit(event, **fields)
+            for event in ray.get(self._actor.events.remote(), timeout=5):
+                self._follow(event)
+                self._emit(event)
+
+    def _follow(self, event: OwnerEvent | None) -> None:
+        if isinstance(event, EpochReached | Worked):
+            self.epoch = max(self.epoch, event.epoch)
 
     def conclude(self) -> Callable[[], bool]:
         ref = self._actor.conclude.remote()

@@ -22,25 +22,17 @@ import ray
 from fkge.errors import EngineError
 from fkge.experiment.arms import Arm
 from fkge.experiment.central import run_central
-from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner, TraceEvent
+from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, SteppedOwner
 from fkge.experiment.owners import ArmJob, SimulatedOwner
+from fkge.experiment.trace_events import Failed
 from fkge.federation.driver import Driver
-from fkge.federation.participant import RoundReport
 from fkge.files import FileLock
+from fkge.owner_events import EpochReached, OwnerEvent, Worked
 
 BY_REFERENCE = 64 * 1024
 """Bytes from which a message stays in the object store until its reader fetches it."""
 
 _T = TypeVar("_T")
-_Events = list[TraceEvent]
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The reply of an actor that has failed."""
-
-    why: str
-    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,9 +64,9 @@ def _work(method: Callable[..., _T], queued: bool = True) -> Callable[..., _T | 
         try:
             return actor.enqueue(lambda: method(actor, *args)).result() if queued else method(actor, *args)
         except EngineError as error:
-            return Failed(str(error))
+            return Failed(why=str(error), trace="")
         except Exception as error:
-            return Failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+            return Failed(why=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
 
     made: Callable[..., _T | Failed] = ray.method(concurrency_group="work")(replying)
     return made
@@ -93,11 +85,11 @@ class OwnerActor:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._events: _Events = []
+        self._events: list[OwnerEvent] = []
         self._events_lock = threading.Lock()
         self._store: SimulatedOwner | None = None
         self._owner: SteppedOwner | None = None
-        self._round: Future[RoundReport | None] | None = None
+        self._round: Future[Worked | None] | None = None
         threading.Thread(target=self._do_jobs, daemon=True).start()
 
     # -- called by Ray -------------------------------------------------------------------------------
@@ -178,13 +170,13 @@ class OwnerActor:
         """Run an arm that needs a server."""
         began = time.monotonic()
 
-        def emit(event: str, **fields: Any) -> None:
-            self._emit(event, **{"t": round(time.monotonic() - began, 3)} | fields)
+        def emit(event: OwnerEvent) -> None:
+            self._emit(event.stamped(t=round(time.monotonic() - began, 3)))
 
         run_central(arm, [SimulatedOwner.open(folder) for folder in folders], emit)
 
     @ray.method(concurrency_group="control")
-    def events(self) -> _Events:
+    def events(self) -> list[OwnerEvent]:
         """The events since the last call."""
         return self._take_events()
 
@@ -231,13 +223,13 @@ class OwnerActor:
         posts = [(to, size, ray.put(data) if size >= BY_REFERENCE else data) for to, size, data in reaction.posts]
         return replace(reaction, posts=posts, events=self._take_events())
 
-    def _take_events(self) -> _Events:
+    def _take_events(self) -> list[OwnerEvent]:
         with self._events_lock:
             events, self._events = self._events, []
         return events
 
-    def _emit(self, event: str, **fields: Any) -> None:
+    def _emit(self, event: OwnerEvent) -> None:
         with self._events_lock:
-            if event == "progress" and self._events and self._events[-1][0] == "progress" and "owner" not in fields:
+            if isinstance(event, EpochReached) and self._events and isinstance(self._events[-1], EpochReached):
                 self._events.pop()  # only the latest progress is of interest
-            self._events.append((event, fields))
+            self._events.append(event)

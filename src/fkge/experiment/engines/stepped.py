@@ -7,15 +7,14 @@ takes on that clock follows from its number of epochs, which is known when it be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fkge.experiment.owners import ArmJob
 from fkge.federation.driver import Driver, Stop
 from fkge.federation.events import Joined, Lost, Wake
-from fkge.federation.participant import Emit, RoundReport
-from fkge.trace import Record
+from fkge.owner_events import Emit, OwnerEvent, Worked
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,6 @@ class Delivery:
     sender: str
     data: Any
 
-
-TraceEvent: TypeAlias = tuple[str, Record]
-"""An event for the trace, and its fields."""
 
 Input: TypeAlias = Start | RoundOver | Delivery | Wake | Lost | Joined
 
@@ -61,10 +57,10 @@ class Reaction:
     posts: Sequence[tuple[str, int, Any]] = ()
     timer: float | None = None
     epochs: int | None = None
-    computed: RoundReport | None = None
-    finished: RoundReport | None = None
+    computed: Worked | None = None
+    finished: Worked | None = None
     halted: bool = False
-    events: Sequence[TraceEvent] = ()
+    events: Sequence[OwnerEvent] = ()
 
 
 class SteppedOwner:
@@ -97,9 +93,9 @@ class SteppedOwner:
         epochs = None if work is None else self.owner.epochs_in_next_round(work.initial)
         return Reaction(participant.protocol.at_rest, posts, driver.take_timer(), epochs)
 
-    def train(self) -> RoundReport | None:
+    def train(self) -> Worked | None:
         """Train the round that has begun; None if it was left."""
         # On the clock the round ended before whatever the owner sent while it was computed.
         sent = sum(self.owner.activity.sent.values())
         report = self.driver.train()
-        return None if report is None else replace(report, sent=sent)
+        return None if report is None else report.model_copy(update={"sent": sent})

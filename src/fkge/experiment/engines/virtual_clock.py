@@ -14,7 +14,7 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ from fkge.errors import EngineError
 from fkge.experiment.engines.stepped import Delivery, Input, Reaction, RoundOver, Start
 from fkge.federation.driver import Stop
 from fkge.federation.events import Joined, Lost, Wake
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,7 @@ class VirtualClock:
             heapq.heappush(self._heap, _Due(when, next(self._count), action=partial(self._lose, name)))
 
     def _emitter(self, name: str) -> Emit:
-        def emit(event: str, **fields: Any) -> None:
-            self._emit(event, arm=self._arm, owner=name, t=round(self._now, 6), **fields)
-
-        return emit
+        return lambda event: self._emit(event.stamped(arm=self._arm, owner=name, t=round(self._now, 6)))
 
     # -- the clock -----------------------------------------------------------------------------------
 
@@ -246,9 +243,9 @@ class VirtualClock:
             return
         emit = self._emitter(name)
         if got.finished is not None:
-            emit("work", since=round(self._round_began[name], 6), **asdict(got.finished))
-        for event, fields in got.events:
-            emit(event, **fields)
+            emit(got.finished.stamped(since=round(self._round_began[name], 6)))
+        for event in got.events:
+            emit(event)
         for to, size, data in got.posts:
             self._post(name, to, size, data)
         self._rest[name] = got.at_rest
@@ -265,7 +262,7 @@ class VirtualClock:
             until = self._now + triples / self._pace.triples * self._pace.slow.get(name, 1.0)
             self._round_began[name] = self._now
             if got.computed is not None:
-                emit("work", until=round(until, 6), **asdict(got.computed))
+                emit(got.computed.stamped(until=round(until, 6)))
             self._schedule(until, name, RoundOver(), self._unless_restarted(name))
 
     def _post(self, sender: str, to: str, size: int, data: Any) -> None:

@@ -1,7 +1,7 @@
 """Owners' processes on this machine: start them, exchange messages with them, notice when one dies, end them.
 
-A worker is a spawned process with a pipe to this one. Its target is an ordinary function that sends events, as (event,
-fields); whatever it raises is sent here as the event ``failed`` before the process ends.
+A worker is a spawned process with a pipe to this one. Its target is an ordinary function that sends events; whatever it
+raises is sent here as the event `Failed` before the process ends.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from types import ModuleType
 from typing import Any
 
 from fkge.embed import MODELS
-from fkge.federation.participant import Emit
-from fkge.trace import Record
+from fkge.experiment.trace_events import Died, Failed
+from fkge.owner_events import Emit, OwnerEvent
 
-OVER = "over"
-"""The event by which a worker reports that it has done what it was asked for."""
+
+class Over(OwnerEvent):
+    """A worker has done what it was asked for; not for the trace."""
 
 
 class Outbox:
@@ -89,34 +90,31 @@ class Workers:
         with contextlib.suppress(OSError):
             self._pipes[name].send(message)
 
-    def receive(self, timeout: float) -> Iterator[tuple[str, str, Record]]:
-        """Events of workers, as (owner, event, fields), waiting up to `timeout` seconds for the first.
-
-        The last event of each worker is ``died``.
-        """
+    def receive(self, timeout: float) -> Iterator[OwnerEvent]:
+        """Events of workers, waiting up to `timeout` seconds for the first; the last one of each is `Died`."""
         names: dict[Any, str] = {pipe: name for name, pipe in self._pipes.items() if not pipe.closed}
         ready: list[Any] = wait(list(names), timeout)
         for pipe in ready:
             name = names[pipe]
             try:
                 while pipe.poll():
-                    event, fields = pipe.recv()
-                    if event == "failed":
-                        self._failures[name], fields = fields["why"], {"owner": name, **fields}
-                    yield name, event, fields
+                    event: OwnerEvent = pipe.recv()
+                    if isinstance(event, Failed):
+                        self._failures[name] = event.why
+                    yield event.stamped(owner=name)
             except (EOFError, OSError):
                 self._processes[name].join(timeout=5)
                 pipe.close()
-                yield name, "died", {"owner": name, "why": self.why(name)}
+                yield Died(owner=name, why=self.why(name))
 
     def relay(self, emit: Emit, timeout: float) -> set[str]:
-        """Pass on the events of workers; see `receive`. Returns the owners whose worker is `OVER`, or has died."""
+        """Pass on the events of workers; see `receive`. Returns the owners whose worker is `Over`, or has died."""
         over = set()
-        for name, event, fields in self.receive(timeout):
-            if event != OVER:
-                emit(event, **fields)
-            if event in (OVER, "died"):
-                over.add(name)
+        for event in self.receive(timeout):
+            if not isinstance(event, Over):
+                emit(event)
+            if isinstance(event, Over | Died):
+                over.add(event.owner)
         return over
 
     @property
@@ -161,7 +159,7 @@ def _run_worker(target: Callable[..., None], args: tuple[Any, ...], connection: 
     try:
         target(*args, outbox)
     except Exception as error:
-        outbox.send(("failed", {"why": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}))
+        outbox.send(Failed(why=f"{type(error).__name__}: {error}", trace=traceback.format_exc()))
         raise SystemExit(1) from None
     finally:
         outbox.flush()

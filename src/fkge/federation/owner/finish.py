@@ -1,5 +1,5 @@
 """The last steps of an owner: its best vectors, the private track if there is one, the blend with a lone model, scores
-on the test triples, `result.json`. A simulation calls them one by one (`fkge.experiment.owners`).
+on the test triples, `result.json`.
 """
 
 from __future__ import annotations
@@ -23,45 +23,71 @@ from fkge.federation.owner.training import Activity, Owner, seed_of
 from fkge.federation.owner.workspace import Workspace
 from fkge.graph import Graph, sample_triples
 from fkge.graph.graph import Triples
+from fkge.owner_events import Concluded, Emit, EpochReached, StateChanged
 from fkge.results import Blend, OwnerReport, PrivacyAccount, PrivateTrack, Scores
 from fkge.settings import TrainSettings
 
-Emit = Callable[..., None]
 Mask = npt.NDArray[np.bool_]
+Extra = Mapping[str, PrivateTrack | PrivacyAccount | Blend | None]
+"""Further fields of an owner's report, by name; those that are None are left out."""
 
 
 def finish(
-    store: OwnerStore, workspace: Workspace, owner: Owner, emit: Emit, stop: Callable[[], bool], *, serve: bool = False
+    store: OwnerStore,
+    owner: Owner,
+    emit: Emit,
+    stop: Callable[[], bool],
+    *,
+    decide: Triples | None,
+    write: Callable[[Tables, Activity, Extra], OwnerReport],
+    blend: bool = True,
+    serve: bool = False,
 ) -> bool:
-    """Finish an owner's training and write its model and report to `workspace`.
+    """Finish an owner's training and write its model and report.
 
     Args:
         store: the owner's data.
-        workspace: where the results go.
         owner: who has trained.
-        emit: receives ``state``, ``progress`` and ``concluded`` events.
+        emit: receives `StateChanged`, `EpochReached` and `Concluded`.
         stop: asked between epochs; True ends this early.
+        decide: (k, 3) validation triples by which the private track is chosen, if there is one; None: there is none.
+        write: scores the final tables and writes everything; see `write_report`.
+        blend: blend with a lone model if the settings say so; see `with_lone_model`.
         serve: the owner continues to answer peers, so its ledger stays open.
 
     Returns:
         False if `stop` ended it early; called again, it starts this step over.
     """
-    found = final_vectors(store, owner, store.graph.valid, emit, stop)
+    found = (owner.best(), None) if decide is None else final_vectors(store, owner, decide, emit, stop)
     if found is None:
         return False
     tables, private = found
-    blended = with_lone_model(store, tables, owner.activity, emit, stop, peers=bool(owner.peers))
-    if blended is None:
-        return False
-    tables, blend = blended
+    lone = None
+    if blend:
+        blended = with_lone_model(store, tables, owner.activity, emit, stop, peers=bool(owner.peers))
+        if blended is None:
+            return False
+        tables, lone = blended
     account = close_account(owner, serve)
-    emit("state", state="scoring")
-    tests = test_triples(store.graph)
-    extra = {"private": private, "privacy": account, "blend": blend}
-    report, _ = score(tables, store.graph, {"all": np.ones(len(tests), bool)}, owner.activity, extra)
-    workspace.write_results(tables, settings_of(tables, store.settings.train), report)
-    emit("concluded", spent=report.epsilon)
+    emit(StateChanged(state="scoring"))
+    report = write(tables, owner.activity, {"private": private, "privacy": account, "blend": lone})
+    emit(Concluded(spent=report.epsilon))
     return True
+
+
+def write_report(
+    store: OwnerStore, workspace: Workspace, tables: Tables, activity: Activity, extra: Extra
+) -> OwnerReport:
+    """Score an owner's final vectors on all test triples, as one part ``all``, and write everything to `workspace`.
+
+    Args:
+        store: the owner's data.
+        workspace: where the results go.
+        tables, activity, extra: see `score`.
+    """
+    report, _ = score(tables, store.graph, {"all": np.ones(len(test_triples(store.graph)), bool)}, activity, extra)
+    workspace.write_results(tables, settings_of(tables, store.settings.train), report)
+    return report
 
 
 def final_vectors(
@@ -81,14 +107,14 @@ def final_vectors(
     shared = owner.best()
     if store.rows is None:
         return shared, None
-    emit("state", state="private")
+    emit(StateChanged(state="private"))
     graph, known = store.graph, Known.of(store.graph)
     settings = store.settings.train.model_copy(update={"seed": seed_of(store.seed, store.name, "private")})
     decide = sample_triples(decide, settings.validation_triples, store.seed)
     began = owner.activity.epochs
 
     def between(done: int) -> bool:
-        emit("progress", epoch=began + done)
+        emit(EpochReached(epoch=began + done))
         return stop()
 
     sizes: dict[Kind, int] = {"entity": len(graph.entities), "relation": len(graph.relations)}
@@ -126,10 +152,10 @@ def with_lone_model(
     settings, decide = store.settings, store.graph.valid
     if not settings.lone_epochs or store.rows is not None or len(decide) == 0:
         return tables, None
-    emit("state", state="lone")
+    emit(StateChanged(state="lone"))
 
     def between(done: int) -> bool:
-        emit("progress", epoch=activity.epochs + done)
+        emit(EpochReached(epoch=activity.epochs + done))
         return stop()
 
     decide = sample_triples(decide, settings.train.validation_triples, store.seed)
@@ -167,7 +193,7 @@ def score(
     graph: Graph,
     parts: Mapping[str, Mask],
     activity: Activity,
-    extra: Mapping[str, PrivateTrack | PrivacyAccount | Blend | None] | None = None,
+    extra: Extra | None = None,
 ) -> tuple[OwnerReport, Ranks]:
     """Score an owner's vectors.
 
@@ -176,7 +202,7 @@ def score(
         graph: the owner's whole graph.
         parts: by name, which of its `test_triples` belong to a part that is scored apart; empty parts are left out.
         activity: what the owner did.
-        extra: further fields of the report; those that are None are left out.
+        extra: further fields of the report.
 
     Returns:
         The report, and the ranks of all test triples.
@@ -196,4 +222,5 @@ def score(
     }  # fmt: skip
     valid = metrics(rank(tables, graph.valid, known=known)) | {"accuracy": accuracy["valid"]}
     more = {key: value for key, value in (extra or {}).items() if value is not None}
-    return OwnerReport.model_validate({"valid": valid, "test": test, **asdict(activity), **more}), ranks
+    found = {"version": OwnerReport.VERSION, "valid": valid, "test": test, **asdict(activity), **more}
+    return OwnerReport.model_validate(found), ranks

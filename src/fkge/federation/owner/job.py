@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from fkge.federation.owner.finish import finish
+from fkge.federation.owner.finish import finish, write_report
 from fkge.federation.owner.store import OwnerStore
 from fkge.federation.owner.training import Owner, Plan
 from fkge.federation.owner.workspace import Workspace
 from fkge.federation.protocol import ProtocolConfig
+from fkge.owner_events import Emit
 from fkge.privacy import Head
 
 LABEL = "federated"
@@ -39,7 +41,7 @@ class Job(Protocol):
     def protocol_config(self) -> ProtocolConfig:
         """Return the configuration of the owner's protocol."""
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
         """Finish the training and write its results; see `fkge.federation.owner.finish.finish`."""
 
 
@@ -63,5 +65,6 @@ class ProductionJob:
     def protocol_config(self) -> ProtocolConfig:
         return self.store.protocol_config()
 
-    def conclude(self, owner: Owner, emit: Callable[..., None], stop: Callable[[], bool], serve: bool = False) -> bool:
-        return finish(self.store, self.workspace, owner, emit, stop, serve=serve)
+    def conclude(self, owner: Owner, emit: Emit, stop: Callable[[], bool], serve: bool = False) -> bool:
+        write = partial(write_report, self.store, self.workspace)
+        return finish(self.store, owner, emit, stop, decide=self.store.graph.valid, write=write, serve=serve)

@@ -5,7 +5,7 @@ STORE/
   shared.safetensors   the shareable part of it, where a policy (or differential privacy) makes two tracks
   settings.toml        how the owner federates and trains
   policy.toml          its sharing policy, if it has one
-  links.json           how its labels correspond to those of others
+  links.json           how its labels correspond to those of others (`Origin`)
   peers.safetensors    the rows it shares with each peer, and the tokens from which rows are initialised
   whole.safetensors    where rows of the shareable graph stand in the whole graph
 
@@ -19,9 +19,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,8 @@ from fkge.files import write_atomically
 from fkge.graph import Graph, Policy, Shareable, load_graph, save_graph
 from fkge.graph.graph import Triples
 from fkge.privacy import Head
+from fkge.results import ResultModel
+from fkge.settings import SettingValues
 
 PEERS_FILE, WHOLE_FILE = "fkge.peers.2", "fkge.whole.1"
 
@@ -203,6 +206,19 @@ class OwnerStore:
         return owner, workspace.resume(owner)
 
 
+class Origin(ResultModel):
+    """Where an owner comes from, in ``links.json``: its federation, its links by pair of owners, its own settings."""
+
+    name: str
+    links: dict[str, Links]
+    train: SettingValues
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read that of the store in `folder`."""
+        return cls.read(folder / "links.json", "Restore it from a copy, or make the store again.")
+
+
 def create_store(
     folder: Path, name: str, member: Member, settings: FederationSettings, seed: int, secret: int
 ) -> OwnerStore:
@@ -257,9 +273,9 @@ def write_store(
         save_graph(part.graph, folder / "shared.safetensors")
     if member.policy is not None:
         member.policy.save(folder)
-    known = {f"{a}|{b}": asdict(pair) for (a, b), pair in links.items()}
-    about_links = {"name": federation, "links": known, "train": dict(member.train)}
-    write_atomically(folder / "links.json", json.dumps(about_links).encode())
+    known = {f"{a}|{b}": pair for (a, b), pair in links.items()}
+    origin = Origin(name=federation, links=known, train=dict(member.train))
+    write_atomically(folder / "links.json", json.dumps(origin.to_json()).encode())
     write_atomically(folder / "settings.toml", store.settings.to_toml().encode())
     none = np.empty(0, np.int64)
     ids = (none, none) if part is None else (part.entities, part.relations)

@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fkge import owner_events as reports
 from fkge.errors import IdentityError
 from fkge.federation import Released
 from fkge.federation.egress import PUBLIC
 from fkge.node.connections import PeerConnected, PeerDisconnected, PeerRefused
-from fkge.node.events import Event, Notice, Pause
+from fkge.node.events import Event, Notice, OwnerReported, Pause
 from fkge.node.frames import FEDERATION, Refused
 from fkge.node.handshake import program
 from fkge.node.ops.audit_log import AuditLog
 from fkge.node.ops.logs import Log
 from fkge.node.ops.metrics import Metrics
-from fkge.node.owner_events import ExchangeAbandoned, ExchangeFinished, WorkFinished
 from fkge.node.peer import Bucket, MessageReceived, Peer, SessionEnded
 from fkge.node.state import NodeState
 from fkge.node.watch import CertificateReloaded
@@ -127,17 +127,27 @@ class Records:
                     log.write(level, logged, **fields)
                 if audited:
                     audit.note(audited, **fields)
-            case ExchangeAbandoned(name, outcome):
-                metrics.exchanged(name, outcome)
-                log.info("exchange abandoned", peer=name, outcome=outcome)
-            case ExchangeFinished(name):
+            case OwnerReported(reports.StrayMessage() | reports.ExchangeAbandoned() | reports.OverBudget() as ended):
+                outcome = "refused" if isinstance(ended, reports.OverBudget) else "aborted"
+                metrics.exchanged(ended.peer, outcome)
+                log.info("exchange abandoned", peer=ended.peer, outcome=outcome)
+            case OwnerReported(reports.HostingFinished(peer=name)):
                 metrics.exchanged(name, "finished")
-            case WorkFinished(epoch, epochs, count, score, best, spent):
-                metrics.epochs.inc(epochs)
-                metrics.spent(spent)
-                if best is not None:
-                    metrics.mrr.set(best)
-                log.info("epoch", epoch=epoch, peers=count, **({} if score is None else {"validation_mrr": score}))
+            case OwnerReported(reports.Worked() as work):
+                metrics.epochs.inc(work.epochs)
+                metrics.spent(work.spent)
+                if work.best is not None:
+                    metrics.mrr.set(work.best)
+                score = {} if work.score is None else {"validation_mrr": work.score}
+                log.info("epoch", epoch=work.epoch, peers=len(work.peers), **score)
+            case OwnerReported(reports.CheckpointDamaged(why=sentence)):
+                log.error("checkpoint", reason="damaged")
+                audit.note("checkpoint damaged", sentence=sentence)
+            case OwnerReported(reports.BudgetExhausted(why=sentence)):
+                log.warning("budget spent")
+                audit.note("budget", sentence=sentence)
+            case OwnerReported(reports.Concluded()):
+                audit.note("concluded")
             case CertificateReloaded(number):
                 log.info("certificate", number=number)
             case Pause(paused):

@@ -21,7 +21,7 @@ from fkge.experiment.engines import ENGINES, Processes, processes
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.simulation import Simulation
 from fkge.federation.codec import KINDS, decode
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit, OwnerEvent
 from tests.conftest import COMPLEX, OWNERS, EventLog, reported, tiny_federation, tiny_settings
 
 
@@ -98,9 +98,9 @@ class Struck(Processes):
     """Owners, some of whom are killed at their moment: it is asked about every note and, with "", now and then."""
 
     def __init__(self, members: list[SimulatedOwner], note: Emit, victims: Mapping[str, When]) -> None:
-        def told(event: str, **fields: Any) -> None:
-            note(event, **fields)
-            self._strike(event, **fields)
+        def told(event: OwnerEvent) -> None:
+            note(event)
+            self._strike(**event.record())
 
         super().__init__(members, told)
         self._victims = dict(victims)

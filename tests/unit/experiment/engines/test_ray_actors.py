@@ -17,7 +17,7 @@ from fkge.errors import EngineError, SettingsError
 from fkge.experiment.engines import ENGINES, InProcess
 from fkge.experiment.owners import SimulatedOwner
 from fkge.experiment.simulation import Simulation
-from fkge.federation.participant import Emit
+from fkge.owner_events import Emit, OwnerEvent
 from tests.conftest import COMPLEX, OWNERS, EventLog, kept, ray_here, reported, tiny_federation, tiny_settings
 from tests.replay import replay
 
@@ -170,9 +170,9 @@ class Struck:
         self.log, self.engine = EventLog(), None
         self._victim, self._when, self._times = victim, when, times
 
-    def __call__(self, event: str, **fields: Any) -> None:
-        self.log(event, **fields)
-        if self._times and fields.get("owner") == self._victim and self._when(event, **fields):
+    def __call__(self, event: OwnerEvent) -> None:
+        self.log(event)
+        if self._times and event.owner == self._victim and self._when(**event.record()):
             self._times -= 1
             assert self.engine is not None
             os.kill(self.engine.pids[self._victim], signal.SIGKILL)
@@ -240,9 +240,9 @@ def test_one_that_dies_again_and_again_is_given_up_on(here: None, tmp_path: Path
     with pytest.MonkeyPatch.context() as patched:
 
         def engine(members: list[SimulatedOwner], note: Emit) -> Any:
-            def both(event: str, **fields: Any) -> None:
-                note(event, **fields)
-                struck(event, **fields)
+            def both(event: OwnerEvent) -> None:
+                note(event)
+                struck(event)
 
             struck.engine = ENGINES["ray"](members, both)
             return struck.engine

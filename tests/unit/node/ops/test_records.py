@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
+from fkge import owner_events as reports
 from fkge.errors import NodeError
 from fkge.federation.egress import PUBLIC, Egress
+from fkge.node.events import OwnerReported
 from fkge.node.ops.audit_log import AuditLog, entries
 from fkge.node.ops.logs import Log
 from fkge.node.ops.records import Records
@@ -51,3 +54,31 @@ def test_a_message_that_cannot_be_recorded_is_not_counted(tmp_path: Path) -> Non
     with pytest.raises(NodeError, match="nothing may leave any more"):
         records.alignment("bee", "Pact", b"name")
     assert records.metrics.render() == before
+
+
+def test_what_an_owner_reports_is_logged_and_counted(tmp_path: Path) -> None:
+    told = [
+        reports.StrayMessage(peer="bee", why="x"),
+        reports.ExchangeAbandoned(peer="bee", hosting=True),
+        reports.OverBudget(peer="bee", why="x"),
+        reports.HostingFinished(peer="bee", queries=3),
+        reports.Worked(peers=("bee",), epoch=5, epochs=2, score=0.25, best=0.5),
+        reports.CheckpointDamaged(why="a sentence"),
+        reports.BudgetExhausted(why="another one"),
+        reports.EpochReached(epoch=6),
+        reports.Concluded(),
+    ]
+    with AuditLog.open(tmp_path / "audit", "ant") as audit, Log(tmp_path / "node.log") as log:
+        records = Records("ant", ["bee"], audit, log)
+        for event in told:
+            records.record(OwnerReported(event))
+    _, *audited = ((e["event"], e.get("sentence")) for e in entries(tmp_path / "audit"))
+    assert audited == [("checkpoint damaged", "a sentence"), ("budget", "another one"), ("concluded", None)]
+    lines = [json.loads(line) for line in (tmp_path / "node.log").read_text().splitlines()]
+    abandoned = [line["outcome"] for line in lines if line["event"] == "exchange abandoned"]
+    assert abandoned == ["aborted", "aborted", "refused"]
+    (epoch,) = (line for line in lines if line["event"] == "epoch")
+    assert (epoch["epoch"], epoch["peers"], epoch["validation_mrr"]) == (5, 1, 0.25)
+    assert {line["event"] for line in lines} >= {"checkpoint", "budget spent"}
+    assert "sentence" not in (tmp_path / "node.log").read_text()  # which may quote a label
+    assert b'outcome="finished",peer="bee"} 1.0' in records.metrics.render()
