@@ -152,7 +152,9 @@ def test_a_game_without_noise_for_those_who_share_enough(engine: str, tmp_path: 
     made = tiny_federation()
     shared = made.members["ant"].graph.entities[int(made.pairs["ant", "cat"][0].entities[0])]
     federation = replace(made, links={**made.links, ("ant", "cat"): Links(((shared, shared),))})
-    got = ran(tmp_path, engine, ["federated"], federation, translate="ppat", exchanges=2, ppat={"lam": 0.0})
+    got = ran(
+        tmp_path, engine, ["federated"], federation, translate="ppat", exchanges=2, ppat={"lam": 0.0}, chains=False
+    )
     hosted = {name: set(result["handshakes"]) for name, result in got.results["federated"].items()}
     assert hosted == {"ant": {"bee"}, "bee": {"ant", "cat"}, "cat": {"bee"}}
     for result in got.results["federated"].values():

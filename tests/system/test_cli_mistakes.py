@@ -107,7 +107,7 @@ MISTAKES = [
     ("evaluate run --split tset", 12, "did you mean test"),
     ("evaluate run --ties foo", 12, "realistic, optimistic or pessimistic"),
     ("predict run --head place03", 12, "needs two of head, relation and tail"),
-    ("simulate pair.toml --config typo.toml --out x", 12, "unknown key 'exchange'; did you mean exchanges?"),
+    ("simulate pair.toml --config typo.toml --out x", 12, "unknown key 'exchange'; did you mean exchanges"),
     (
         "simulate pair.toml --config typo2.toml --out x",
         12,
