@@ -62,11 +62,11 @@ def run_trials(
         journal.reseed(study, worker)
         trial = study.ask()
         trial.set_user_attr("process", os.getpid())
-        _run_trial(folder, spec, proposal, objective, trial, origin=origin, stop=stop)
+        run_trial(folder, spec, proposal, objective, trial, origin=origin, stop=stop)
         ended()
 
 
-def _run_trial(
+def run_trial(
     folder: Path,
     spec: Spec,
     proposal: Proposal,

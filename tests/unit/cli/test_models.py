@@ -9,6 +9,7 @@ import pytest
 from fkge.cli.exit_codes import Misuse
 from fkge.cli.models import commands
 from fkge.errors import RunError, SettingsError, UnknownLabelError
+from fkge.experiment.results import Specification
 from fkge.experiment.training_run import Run
 from fkge.graph import Graph, read_graph
 from fkge.settings import TrainSettings
@@ -63,7 +64,9 @@ def test_a_graph_must_be_named_and_a_simulation_is_no_run(here: Path) -> None:
     with pytest.raises(Misuse, match="which graph"):
         typed(commands, "train")
     (here / "sim").mkdir()
-    (here / "sim" / "simulation.json").write_text("{}")
+    spec = Specification(federation="pair", owners=["ant", "bee"], arms=["federated"], engine="in-process", seed=0,
+                         two_tracks=False)  # fmt: skip
+    spec.write(here / "sim" / "simulation.json")
     with pytest.raises(RunError, match="fkge simulate --resume sim"):
         typed(commands, "train", "--resume", "--out", "sim")
     for command in ("evaluate", "predict", "neighbors"):

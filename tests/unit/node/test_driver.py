@@ -19,7 +19,7 @@ from fkge.federation.driver import Driver
 from fkge.federation.owner.job import ProductionJob
 from fkge.federation.owner.workspace import Workspace
 from fkge.node.driver import NodeDriver, open_in_thread
-from fkge.node.events import Event, Failed
+from fkge.node.events import Event, Failed, JoinDue
 from tests.conftest import EventLog, arc, tiny_settings
 
 BEE = PeerProfile(Common(np.arange(20), np.arange(4)), "TransE", {"entity": 8, "relation": 8})
@@ -48,7 +48,7 @@ class Scene:
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(60):
             while not holds():
-                assert not self.events, self.events
+                assert not any(isinstance(event, Failed) for event in self.events), self.events
                 await asyncio.sleep(0.002)
 
 
@@ -60,7 +60,7 @@ def test_without_peers_it_trains_alone_and_leaves_its_results(tmp_path: Path) ->
         node.advance()
         await scene.until(lambda: scene.driver.concluded and not node.held)
         assert scene.job.workspace.finished
-        assert scene.log.of("held", over=True)
+        assert any(isinstance(event, JoinDue) for event in scene.events)  # peers that came meanwhile join now
         assert [work["epoch"] for work in scene.log.of("work")][-1] == scene.settings.total_epochs
         await node.leave()
         again = Scene(tmp_path)

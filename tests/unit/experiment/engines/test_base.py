@@ -18,9 +18,8 @@ class Idle(Engine):
     """Runs nobody; tells what is left to do, and where it would be recorded."""
 
     def run(self, arm: Arm, stop: Stop = never) -> bool:
-        for name in sorted(self._unfinished(arm.name)):
-            self._emit("left", owner=name, recording=self._recording(name))
-        return not self._unfinished(arm.name)
+        self.left = {name: self._recording(name) for name in sorted(self._unfinished(arm.name))}
+        return not self.left
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +32,13 @@ def simulation(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
 
 def test_only_owners_without_a_result_are_left(tmp_path: Path) -> None:
     made = Simulation.create(tmp_path / "run", tiny_federation(OWNERS[:2]), tiny_settings(), baselines=())
-    arm, events = made.arm("federated"), EventLog()
+    arm = made.arm("federated")
     folder = made.owners[0].workspace(arm.name).folder
     folder.mkdir(parents=True)
     (folder / "result.json").touch()
-    with Idle(made.owners, events) as engine:
+    with Idle(made.owners, EventLog()) as engine:
         assert not engine.run(arm)
-        assert [event["owner"] for event in events] == [OWNERS[1]]
-        assert {event["recording"] for event in events} == {None}
+        assert engine.left == {OWNERS[1]: None}
         other = made.owners[1].workspace(arm.name).folder
         other.mkdir(parents=True)
         (other / "result.json").touch()
@@ -48,9 +46,9 @@ def test_only_owners_without_a_result_are_left(tmp_path: Path) -> None:
 
 
 def test_each_owner_has_a_recording_of_its_own(simulation: Simulation, tmp_path: Path) -> None:
-    events = EventLog()
-    Idle(simulation.owners, events, recordings=tmp_path).run(simulation.arm("federated"))
-    assert [event["recording"] for event in events] == [tmp_path / f"{name}.tape" for name in OWNERS[:2]]
+    engine = Idle(simulation.owners, EventLog(), recordings=tmp_path)
+    engine.run(simulation.arm("federated"))
+    assert engine.left == {name: tmp_path / f"{name}.tape" for name in OWNERS[:2]}
 
 
 def test_a_base_engine_runs_no_arm(simulation: Simulation) -> None:

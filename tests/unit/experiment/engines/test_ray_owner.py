@@ -102,7 +102,7 @@ def test_an_arm_from_its_beginning_to_its_end(actor: Any, simulation: Simulation
     assert rounds > 1
     assert actor.conclude() is True
     assert simulation.owners[0].workspace("control").finished
-    assert [event for event, _ in actor.events()][-1] == "concluded"
+    assert actor.events()[-1].kind == "concluded"
     assert actor.events() == []
 
 
