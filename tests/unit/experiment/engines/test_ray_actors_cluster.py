@@ -11,6 +11,7 @@ import pytest
 
 from fkge.errors import EngineError
 from fkge.experiment.engines import ENGINES
+from fkge.experiment.engines.base import never
 from fkge.experiment.simulation import Simulation
 from tests.conftest import OWNERS, EventLog, only_ray, reported, tiny_federation, tiny_settings
 
@@ -34,7 +35,7 @@ class Machines:
         self.second = self.cluster.add_node(**small)
         self.cluster.wait_for_nodes()
 
-    def run(self, made: Simulation, log: EventLog, stop: Callable[[], bool] | None = None) -> tuple[set[str], set[str]]:
+    def run(self, made: Simulation, log: EventLog, stop: Callable[[], bool] = never) -> tuple[set[str], set[str]]:
         """Run the federation; who sat on the second machine at first, and in the end."""
         before = signal.getsignal(signal.SIGTERM)
         with ENGINES["ray"](made.owners, log, address=self.cluster.address, cpus=0.5) as engine:
