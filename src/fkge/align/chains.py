@@ -10,8 +10,8 @@ shares with others but not with it. A digest goes one way, from one owner to one
 token can make it, so it cannot be sent back as one's own, and two partners cannot compare what they received. Tokens
 have 64 random bits, which nobody guesses. A third owner that holds the token knows it, but is not sent the digests.
 
-Known weakness: an owner that is given tokens by a third one can claim those rows, and exchange vectors of things that it
-does not have. It learns nothing that the third one could not pass on by itself. Nobody checks claims by labels.
+Known weakness: an owner that is given tokens by a third one can claim those rows, and exchange vectors of things that
+it does not have. It learns nothing that the third one could not pass on by itself. Nobody checks claims by labels.
 """
 
 from __future__ import annotations
